@@ -118,10 +118,11 @@ def _checkpoints(options: argparse.Namespace) -> dict[str, Any]:
         raise UserError("--private and --public are for a push: expected --push-to-hub USER/NAME as well")
     repos = [repo for repo in (options.push_to_hub, options.checkpoint_repo) if repo]
     if repos:
-        from msgrpo_hub.hub.uploading import Target, check_token
+        from msgrpo_hub.hub.uploading import check_repo_id, check_token
 
         for repo in repos:
-            check_token(Target(repo_id=repo))
+            check_repo_id(repo)
+            check_token()
     if not options.checkpoint_repo:
         return {}
     from msgrpo_hub.hub.checkpoints import fetch_evaluation, push_evaluation

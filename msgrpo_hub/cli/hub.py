@@ -189,7 +189,7 @@ def show_pushed(pushed: Any, *, next_command: str, as_json: bool = False, quiet:
 
 def _dry_run(options: argparse.Namespace, stage: Callable[[Path], object]) -> None:
     """Writes and lists the files of a push, after the same checks."""
-    from msgrpo_hub.hub.uploading import check_folder
+    from msgrpo_hub.hub.uploading import check_files, files_in
     from msgrpo_hub.storage.files import disk_errors
 
     folder, staged = options.dry_run, options.dry_run / ".new"  # a kill may have left the latter
@@ -201,7 +201,8 @@ def _dry_run(options: argparse.Namespace, stage: Callable[[Path], object]) -> No
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir(parents=True)
             stage(staged)
-            sizes = {name: path.stat().st_size for name, path in check_folder(staged).items()}
+            check_files(files := files_in(staged))
+            sizes = {name: path.stat().st_size for name, path in files.items()}
             for path in staged.iterdir():
                 path.rename(folder / path.name)
         finally:

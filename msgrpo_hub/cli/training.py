@@ -281,10 +281,10 @@ def train_config(options: argparse.Namespace) -> Any:
             runs = [options.output_dir, *seed_folders(options.output_dir)]
             path = next((run / "config.toml" for run in runs if (run / "config.toml").exists()), None)
             if path is None and options.checkpoint_repo:
-                from msgrpo_hub.hub.checkpoints import fetch_config
+                from msgrpo_hub.hub.checkpoints import CONFIG, fetch_state
 
-                fetched = fetch_config(options.checkpoint_repo, Path(temporary))
-                path = fetched if fetched.exists() else None
+                found = fetch_state(options.checkpoint_repo, Path(temporary), (CONFIG,))
+                path = Path(temporary) / CONFIG if found else None
         base = load_config(path, typed=flags) if path else base
     return from_values(asdict(base) | flags)
 

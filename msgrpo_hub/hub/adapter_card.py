@@ -12,7 +12,6 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from msgrpo_hub.downloads.fetching import prompting_files
 from msgrpo_hub.downloads.names import content_hash
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
@@ -116,14 +115,6 @@ class FinishedRun:
     over_seeds: Mapping[str, Mapping[str, OverSeeds]]
     """Game → figure → its values over the seeds beside the run; empty if it is alone."""
 
-    def files(self) -> dict[str, Path]:
-        """Name in the repository → file, for files that are pushed unchanged."""
-        own = {path.name: path for path in (self.folder.curves, self.folder.replay, self.folder.test_episodes) if path.exists()}
-        adapter = {path.name: path for path in self.folder.adapter.iterdir()}
-        own |= {name: adapter[name] for name in prompting_files(adapter)}
-        names = (run_files.CONFIG, run_files.RESULTS, run_files.EPISODES, run_files.STEPS)
-        return own | {f"{_place(result)}/{name}": result.folder / name for result in self.results for name in names}
-
 
 def read_run(path: Path) -> FinishedRun:
     """Reads the folder of a run.
@@ -138,10 +129,13 @@ def read_run(path: Path) -> FinishedRun:
         raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected the output of `msgrpo train`; {hint}")
     config, summary = stored_config(folder.config), read_json(folder.summary, "what `msgrpo train` wrote")
     settings = read_json(folder.adapter / "adapter_config.json", "the settings of an adapter")
-    layers = _names(settings.get("target_modules")) | _names(settings.get("target_parameters"))
+    targets, parameters, excluded = (  # each a list, one name or regular expression, or null
+        {value} if isinstance(value, str) else {*(value or ())}
+        for value in map(settings.get, ("target_modules", "target_parameters", "exclude_modules"))
+    )
     weights = content_hash(folder.adapter)
-    own = find_results(path / RESULTS) if any((path / RESULTS).rglob(run_files.RESULTS)) else []
-    own = [result for result in own if result.complete and result.config["identity"].get("adapter_commit") == weights]
+    results = find_results(path / RESULTS) if any((path / RESULTS).rglob(run_files.RESULTS)) else []
+    own = [result for result in results if result.complete and result.config["identity"].get("adapter_commit") == weights]
     versions = summary.get("versions") or {}
     return FinishedRun(
         folder=folder,
@@ -157,69 +151,55 @@ def read_run(path: Path) -> FinishedRun:
         memory_mb=max((_number(line, "memory_mb") for line in read_metrics(folder.metrics)), default=None),
         hardware=_plain(summary, "hardware"),
         versions={name: _plain(versions, name) for name in sorted(versions)},
-        lora_layers=tuple(sorted(layers - _names(settings.get("exclude_modules")))),
+        lora_layers=tuple(sorted((targets | parameters) - excluded)),
         adapter_update=int(_number(summary, "adapter_update")) if "adapter_update" in summary else config.updates,
         over_seeds=figures(siblings(path)),
     )
 
 
-def _names(value: Any) -> set[str]:
-    """The layers in a setting of an adapter: a list, one name or regular expression, or null."""
-    return {value} if isinstance(value, str) else {*(value or ())}
-
-
 def _tables(folder: RunFolder, config: TrainConfig, summary: Mapping[str, Any]) -> tuple[GameTable, ...]:
     """One table per game. The summary itself is the table of the first game; `other_games` has the rest."""
-    first, *others = parse_games(config.game)
-    stored = {table["game"]: table for table in summary.get("other_games") or ()} | {first: summary}
-    if config.test_episodes and (missing := [game for game in others if game not in stored]):
+    games = list(parse_games(config.game))
+    stored = {table["game"]: table for table in summary.get("other_games") or ()} | {games[0]: summary}
+    if config.test_episodes and (missing := [game for game in games if game not in stored]):
         raise UserError(f"the summary of the run has no results for {missing[0]}: expected one table per game; train it again")
-    verdicts = _verdicts(folder, [first, *others])
-    tables = []
-    for name in (first, *others):
-        table = stored.get(name, {})
-        tables.append(
-            GameTable(
-                game=make_game(name),
-                players={player: _row(table[player]) for player in _PLAYERS if player in table},
-                boards=int(_number(table, "boards")) if "boards" in table else None,
-                verdict=verdicts.get(name),
-            )
-        )
+    verdicts, tables = _verdicts(folder, games), []
+    for name in games:
+        table, players = stored.get(name, {}), {}
+        for player in (player for player in _PLAYERS if player in table):
+            row, figures = table[player], {}
+            for score in ("success", "reward", "success_greedy", "reward_greedy"):
+                ends = dict(zip(("low", "high"), row.get(f"{score}_interval") or (None, None), strict=True))
+                numbers = {end: None if value is None else _number(ends, end) for end, value in ends.items()}
+                figures[score] = Figure(mean=_number(row, score), rule=_plain(row, f"{score}_rule") or None, **numbers)
+            players[player] = figures | {
+                rate: _number(row, rate) for rate in ("unreadable_rate", "truncated_rate", "illegal_rate")
+            }
+        boards = int(_number(table, "boards")) if "boards" in table else None
+        tables.append(GameTable(game=make_game(name), players=players, boards=boards, verdict=verdicts.get(name)))
     return tuple(tables)
-
-
-def _row(stored: Mapping[str, Any]) -> Row:
-    row: dict[str, Any] = {}
-    for name in ("success", "reward", "success_greedy", "reward_greedy"):
-        low, high = stored.get(f"{name}_interval") or (None, None)
-        ends = {"low": low, "high": high}
-        numbers = {end: None if value is None else _number(ends, end) for end, value in ends.items()}
-        rule = _plain(stored, f"{name}_rule") or None
-        row[name] = Figure(mean=_number(stored, name), low=numbers["low"], high=numbers["high"], rule=rule)
-    return row | {name: _number(stored, name) for name in ("unreadable_rate", "truncated_rate", "illegal_rate")}
 
 
 def _verdicts(folder: RunFolder, games: list[str]) -> dict[str, Verdict]:
     """Whether the adapter plays better than its base on the same sampled episodes, by reward or else by success."""
     rows = read_table(folder.test_episodes, "default").to_pylist() if folder.test_episodes.exists() else []
+    rows.sort(key=lambda row: row["index"])
     values = {}
     for game in games:
         played = []
         for player in ("base", "adapter"):
-            own = sorted((row for row in rows if (row["player"], row["game"]) == (player, game)), key=lambda row: row["index"])
+            own = [row for row in rows if (row["player"], row["game"]) == (player, game)]
             played.append([row for row in own if row["temperature"] != 0.0] or own)
         base, adapter = played
         if adapter and [row["index"] for row in base] == [row["index"] for row in adapter]:
-            both = [[float(row[key]) for row in own] for key in ("reward", "success") for own in (base, adapter)]
-            values[game] = (both[0], both[1], both[2], both[3])
+            first, second, third, fourth = ([float(row[key]) for row in own] for key in ("reward", "success") for own in played)
+            values[game] = (first, second, third, fourth)
     try:
         bounds = {game: return_range(make_game(game)) for game in values}
         compared = compare_tasks(values, 0, bounds) if values else []
     except ValueError as error:
         raise UserError(f"{str(folder.test_episodes)!r} is damaged ({error}): expected what `msgrpo train` wrote") from error
-    verdicts = {one.task: (one.rewards.verdict, one.success.verdict) for one in compared}
-    return {game: success if reward == "inconclusive" else reward for game, (reward, success) in verdicts.items()}
+    return {one.task: (one.success if one.rewards.verdict == "inconclusive" else one.rewards).verdict for one in compared}
 
 
 def _number(values: Mapping[str, Any], key: str) -> float:
@@ -252,81 +232,50 @@ def task_score(result: Result) -> dict[str, Any]:
         "reward": Figure(**summary["reward"]),
         "success": Figure(**summary["success"]),
         "references": summary["references"],
-        "folder": _place(result),
+        "folder": f"{RESULTS}/{result.task.replace(':', '-')}/{result.folder.name}",
     }
 
 
-def _place(result: Result) -> str:
-    return f"{RESULTS}/{result.task.replace(':', '-')}/{result.folder.name}"
-
-
-def eval_results(task: str, figures: Mapping[str, Figure], arguments: Mapping[str, Any], **dataset: Any) -> list[EvalResult]:
-    """The scores of a task as entries of `model-index`. Intervals go into `args`, because the format has no field for them.
-
-    Args:
-        task: id of the game, and variant.
-        figures: metric → its figure.
-        arguments: how the episodes were played.
-        dataset: `dataset_split`, `dataset_revision` and `dataset_config`.
-    """
-    played = {key: value for key, value in arguments.items() if value is not None}
-    results = []
-    for kind, figure in figures.items():
-        low, high = figure.low, figure.high
-        interval = {} if low is None or high is None else {"interval_95": [round(low, 4), round(high, 4)]}
-        results.append(
+def _entries(task: str, row: Row, played: Mapping[str, Any], **dataset: Any) -> list[EvalResult]:
+    """The scores on a task as entries of `model-index`. Intervals go into `args`, because the format has no field for them."""
+    entries = []
+    for metric, figure in (("mean_reward", row["reward"]), ("success_rate", row["success"])):
+        interval = {} if figure.low is None else {"interval_95": [round(figure.low, 4), round(figure.high, 4)]}
+        entries.append(
             EvalResult(
                 task_type="reinforcement-learning",
                 task_name="text game",
                 dataset_type=task,
                 dataset_name=task,
-                metric_type=kind,
-                metric_name=kind.replace("_", " "),
+                metric_type=metric,
+                metric_name=metric.replace("_", " "),
                 metric_value=round(figure.mean, 4),
-                metric_args=played | interval,
+                metric_args={key: value for key, value in played.items() if value is not None} | interval,
                 **dataset,
             )
         )
-    return results
+    return entries
 
 
 def task_results(result: Result) -> list[EvalResult]:
     """A finished run of `msgrpo eval` as entries of `model-index`."""
     score = task_score(result)
-    return eval_results(
-        score["task"],
-        {"mean_reward": score["reward"], "success_rate": score["success"]},
-        {name: score[name] for name in ("episodes", "mode", "temperature")},
-        dataset_config=score["suite"],
-        dataset_split=score["split"],
-        dataset_revision=score["task_hash"],
-    )
+    played = {name: score[name] for name in ("episodes", "mode", "temperature")}
+    dataset = {"dataset_config": score["suite"], "dataset_split": score["split"], "dataset_revision": score["task_hash"]}
+    return _entries(score["task"], score, played, **dataset)
 
 
 # ---- the card
 
 
 def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Base, rollouts: str | None) -> str:
-    """The README of an adapter.
-
-    Args:
-        run: the run.
-        repo_id: `USER/NAME` of the adapter.
-        config: the configuration as published.
-        base: the published base.
-        rollouts: the dataset with the training episodes, if any.
-    """
-    weights, defaults = parse_games(config.game), TrainConfig()
-    results = [one for result in run.results for one in task_results(result)]
-    for table in reversed(run.games):
+    """The README of an adapter, with the configuration as published and the dataset of its training episodes, if any."""
+    weights, defaults, results = parse_games(config.game), TrainConfig(), []
+    for table in run.games:
         if adapter := table.players.get("adapter"):
-            results[:0] = eval_results(
-                table.game.id,
-                {"mean_reward": adapter["reward"], "success_rate": adapter["success"]},
-                {"episodes": config.test_episodes, "temperature": config.eval_temperature},
-                dataset_split="test",
-                dataset_revision=task_hash(table.game),
-            )
+            played = {"episodes": config.test_episodes, "temperature": config.eval_temperature}
+            results += _entries(table.game.id, adapter, played, dataset_split="test", dataset_revision=task_hash(table.game))
+    results += [entry for result in run.results for entry in task_results(result)]
     metadata = ModelCardData(
         base_model=base.repo_id,
         base_model_relation="adapter",

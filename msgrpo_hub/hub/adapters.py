@@ -21,16 +21,17 @@ from torch import Tensor
 from msgrpo_hub import __version__
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.downloads.client import hub_errors
-from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, TEMPLATE, TOKENIZER_FILES
+from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, TEMPLATE, TOKENIZER_FILES, prompting_files
 from msgrpo_hub.downloads.inspection import PLAY_SETTINGS, check_adapter, parse, play_settings_of
 from msgrpo_hub.downloads.names import built_in_adapters, is_folder, located, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.fields import checked
-from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, GameTable, read_run, render_adapter, task_score
+from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, read_run, render_adapter, task_score
 from msgrpo_hub.hub.bases import Base, find_base
 from msgrpo_hub.hub.uploading import PICKLED, Pushed, Target, check_repo_id, check_token, upload
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.training.callbacks import run_origin
 from msgrpo_hub.training.config import TrainConfig, to_toml
@@ -90,14 +91,11 @@ def push_adapter(
         return upload(Path(folder), target, message=message, tags=tags, marker=ADAPTER_SETTINGS, replaces=_OWNED)
 
 
-def check_push(config: TrainConfig, repo_id: str, base: str | None = None, token: str | None = None) -> None:
-    """Checks the requirements of a push before a training run: the repository's name, the token and a published base.
-
-    Raises:
-        UserError: `push_adapter` would raise it.
-    """
-    check_token(Target(repo_id=repo_id, token=token))
-    find_base(config, base, token=token)
+def check_push(config: TrainConfig, repo_id: str, base: str | None = None) -> None:
+    """Checks before a training run what `push_adapter` needs: the repository's name, a token and a published base."""
+    check_repo_id(repo_id)
+    check_token()
+    find_base(config, base)
 
 
 def stage_adapter(
@@ -125,7 +123,14 @@ def stage_adapter(
     save_file(tensors, folder / ADAPTER_WEIGHTS, {"format": "pt"})
     (folder / ADAPTER_SETTINGS).write_text(as_json(public), encoding="utf-8")
     # 3) the files of the run
-    for name, path in run.files().items():
+    source = run.folder
+    own = [path for path in (source.curves, source.replay, source.test_episodes) if path.exists()]
+    own += [source.adapter / name for name in prompting_files({path.name for path in source.adapter.iterdir()})]
+    files = {path.name: path for path in own}
+    for result in run.results:
+        place, names = task_score(result)["folder"], (run_files.CONFIG, run_files.RESULTS, run_files.EPISODES, run_files.STEPS)
+        files |= {f"{place}/{name}": result.folder / name for name in names}
+    for name, path in files.items():
         if path.is_symlink():
             raise UserError(f"{str(path)!r} is a link and is not pushed: expected a regular file")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -167,13 +172,10 @@ def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _check_effect(run: FinishedRun, base: Base) -> None:
     """Loads the adapter on its base. Raises `UserError` if that fails, or if the log-probabilities are those of the base."""
     local = located(run.config.model)
-    agent = LanguageModel.from_pretrained(
-        local if is_folder(local) else base.repo_id,
-        adapter=str(run.folder.adapter),
-        revision=None if is_folder(local) else base.commit,
-        dtype=run.config.dtype,
-        prompt_format=THINK_ACTION,  # any format shows an effect; a custom format cannot be found by its stored name
-    )
+    name, revision = (local, None) if is_folder(local) else (base.repo_id, base.commit)
+    # any prompt format shows an effect; a custom format cannot be found by its stored name
+    how: dict[str, Any] = {"dtype": run.config.dtype, "prompt_format": THINK_ACTION}
+    agent = LanguageModel.from_pretrained(name, str(run.folder.adapter), revision, **how)
     if not agent.adapter_effect() > 0:
         raise UserError(
             f"the adapter in {str(run.folder.adapter)!r} does not change its base: "
@@ -213,27 +215,18 @@ def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = ""
 
 def published_results(run: FinishedRun, config: TrainConfig, base: Base) -> dict[str, Any]:
     """The numbers of the card as JSON data."""
-
-    def of_game(table: GameTable) -> dict[str, Any]:
-        return {"game": table.game.id, "game_hash": task_hash(table.game)}
-
-    first, *others = run.games
-    more = {"other_games": [of_game(table) | {"players": table.players} for table in others]}
+    tables = [{"game": table.game.id, "game_hash": task_hash(table.game), "players": table.players} for table in run.games]
+    players = tables[0].pop("players")
+    test = {"split": "test", "episodes": config.test_episodes, "temperature": config.eval_temperature, "replayed": run.replayed}
     return {
         "format": FORMAT,
-        **of_game(first),
+        **tables[0],
         "base": base.repo_id,
         "base_commit": base.commit,
         "seed": config.seed,
         "adapter_update": run.adapter_update,
-        "test": {
-            "split": "test",
-            "episodes": config.test_episodes,
-            "temperature": config.eval_temperature,
-            "replayed": run.replayed,
-            "players": first.players,
-        },
-        **(more if others else {}),
+        "test": {**test, "players": players},
+        **({"other_games": tables[1:]} if tables[1:] else {}),
         **({"over_seeds": records(run.over_seeds)} if run.over_seeds else {}),
         "evaluations": [task_score(result) for result in run.results],
         **{name: getattr(run, name) for name in ("seconds", "processes", "threads", "memory_mb", "hardware", "versions")},

@@ -16,7 +16,7 @@ from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.downloads.names import adapters_path, content_hash, is_folder, located, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.cards import render
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, is_same, listing, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, is_same, upload
 from msgrpo_hub.training.config import TrainConfig
 
 _LOADED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
@@ -47,35 +47,33 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
     Raises:
         UserError: the base is on this machine only, or the given repository holds other weights.
     """
-    api, local = HfApi(token=token), Path(located(config.model))
-    folder = local if is_folder(local) else None
-    if folder is None:
+    folder = Path(located(config.model))
+    if local := is_folder(folder):
+        if given is None:
+            raise UserError(
+                f"the base {config.model!r} is on this machine only: name the repository that holds it with --base USER/NAME; "
+                "`msgrpo push base USER/NAME` publishes the built-in one"
+            )
+        if trained_on and trained_on != content_hash(folder):
+            raise UserError(f"the base {config.model!r} has changed since the run was trained: train again, or restore it")
+        repo, revision = split_revision(given, None)
+        check_repo_id(repo)
+    else:
         repo, revision = split_revision(config.model, None)
         if len(trained_on) == 64 or repo.startswith((".", "/", "~")):
             raise UserError(f"the base {config.model!r} was a folder that no longer exists: put it back")
         if given:
             raise UserError(f"--base {given!r}: the run was trained on {config.model!r}, which is on the Hub; omit --base")
         revision = trained_on or revision
-    elif given is None:
-        raise UserError(
-            f"the base {config.model!r} is on this machine only: name the repository that holds it with --base USER/NAME; "
-            "`msgrpo push base USER/NAME` publishes the built-in one"
-        )
-    elif trained_on and trained_on != content_hash(folder):
-        raise UserError(f"the base {config.model!r} has changed since the run was trained: train again, or restore it")
-    else:
-        repo, revision = split_revision(given, None)
-        check_repo_id(repo)
     with hub_errors(repo):
-        info = api.model_info(repo, revision=revision)
+        info = HfApi(token=token).model_info(repo, revision=revision)
         commit = str(info.sha)
         with suppress(EntryNotFoundError):  # anyone may read the card of a gated base, but not its files
             get_hf_file_metadata(hf_hub_url(repo, "config.json", revision=commit), token=token)
-        there = listing(Target(repo_id=repo, token=token), commit) if folder else {}
-    for path in sorted(folder.iterdir()) if folder else ():
-        if path.suffix != ".safetensors" and path.name not in _LOADED:
-            continue
-        if path.name not in there or not is_same(path, there[path.name]):
+        there = Target(repo_id=repo, token=token).read(commit)[1] if local else {}
+    for path in sorted(folder.iterdir()) if local else ():
+        decides = path.suffix == ".safetensors" or path.name in _LOADED
+        if decides and (path.name not in there or not is_same(path, there[path.name])):
             raise UserError(f"{repo!r} is not the base of the adapter ({path.name} differs): expected equal files")
     card = info.card_data.to_dict() if info.card_data else {}
     terms = {name: card[name] for name in ("license", "license_name", "license_link") if card.get(name)}
@@ -109,11 +107,5 @@ def render_base(repo_id: str) -> str:
     about = ModelCard.load(pocket_path() / "README.md")
     introduction, _, rest = about.text.strip().partition("\n## ")
     title, _, introduction = introduction.partition("\n")
-    return render(
-        "base.md.jinja",
-        about.data,
-        repo_id=repo_id,
-        title=title,
-        introduction=introduction.strip(),
-        rest=f"## {rest}",
-    )
+    text = {"title": title, "introduction": introduction.strip(), "rest": f"## {rest}"}
+    return render("base.md.jinja", about.data, repo_id=repo_id, **text)

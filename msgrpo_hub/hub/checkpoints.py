@@ -16,14 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub.errors import RepositoryNotFoundError
-from huggingface_hub.hf_api import RepoFile
-
 from msgrpo_hub.downloads.client import hub_errors, snapshot
 from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS
 from msgrpo_hub.downloads.names import PUBLIC_POCKET, pocket_path
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.uploading import Pushed, Target, check_token, listing, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, owned, upload
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.run_files import LOG, RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
@@ -34,17 +31,12 @@ from msgrpo_hub.training.run_folder import RunFolder
 MARKER = {"msgrpo-run.json": b'{"format": "msgrpo-run-v1"}\n'}
 """The file that identifies such a repository, and its content."""
 
-CONFIG = "config.toml"
-"""The file that makes a folder a run. It arrives last."""
-
-METRICS = "metrics.jsonl"
-"""The file with a line per update."""
-
+CONFIG, METRICS = "config.toml", "metrics.jsonl"
 TRAINED = (
     *(CONFIG, "provenance.json", METRICS, "checkpoint.safetensors", "summary.json", "curves.png", "replay.svg"),
     *("test_episodes.parquet", "adapter/", "best/", "rollouts/"),
 )
-"""The files of a training run; folders end in `/`."""
+"""The files of a training run; folders end in `/`. `config.toml` makes a folder a run."""
 
 EVALUATED = "results/"
 """The folder of the repository with the tasks of an evaluation."""
@@ -52,9 +44,7 @@ EVALUATED = "results/"
 log = logging.getLogger(__name__)
 
 
-def push_state(
-    folder: Path, repo_id: str, names: Collection[str], message: str, *, below: str = "", token: str | None = None
-) -> Pushed:
+def push_state(folder: Path, repo_id: str, names: Collection[str], message: str, *, below: str = "") -> Pushed:
     """Makes a private repository hold the state of a run.
 
     Args:
@@ -63,19 +53,18 @@ def push_state(
         names: files of the folder, and folders that end in `/`. If the folder lacks one, the push removes it from the repository.
         message: title of the commit.
         below: the folder of the repository that gets them; empty for the top.
-        token: None uses the token of `hf auth login` or HF_TOKEN.
 
     Raises:
         UserError: the repository is public or holds something else, a file must not leave this machine, or the Hub refuses.
     """
-    target = Target(repo_id=repo_id, private=True, token=token)
     files: dict[str, Path | bytes] = {}
     for path in (path for name in names for path in ([folder / name] if name[-1] != "/" else sorted((folder / name).rglob("*")))):
         inside = path.relative_to(folder)
         if path.is_file() and not any(part.startswith(".") for part in inside.parts):
             files[f"{below}{inside.as_posix()}"] = _with_public_base(path) if path.name == ADAPTER_SETTINGS else path
-    owned = [f"{below}{name}" for name in names]
-    pushed = upload(lambda *_: {**MARKER, **files}, target, message=message, marker=next(iter(MARKER)), replaces=owned)
+    target = Target(repo_id=repo_id, private=True)
+    mine = [f"{below}{name}" for name in names]
+    pushed = upload(lambda *_: {**MARKER, **files}, target, message=message, marker=next(iter(MARKER)), replaces=mine)
     if pushed.changed:
         with hub_errors(repo_id):
             target.api.super_squash_history(repo_id, commit_message=message)
@@ -102,21 +91,17 @@ def fetch_state(repo_id: str, folder: Path, names: Collection[str]) -> bool:
     Returns:
         Whether there was anything to fetch; False also if the repository does not exist.
     """
-    commit, there = _files_there(repo_id)
-    wanted = [path for path in there if any(path == name or (name[-1] == "/" and path.startswith(name)) for name in names)]
-    _fetch(repo_id, commit, {path: there[path].size for path in sorted(wanted, key=lambda path: (path == CONFIG, path))}, folder)
+    commit, sizes = _sizes(repo_id)
+    wanted = sorted(owned(sizes, names), key=lambda path: (path == CONFIG, path))
+    _fetch(repo_id, commit, {path: sizes[path] for path in wanted}, folder)
     return bool(wanted)
 
 
-def _files_there(repo_id: str) -> tuple[str, dict[str, RepoFile]]:
-    """The head of a repository and its files; empty if it does not exist."""
-    target = Target(repo_id=repo_id)
+def _sizes(repo_id: str) -> tuple[str, dict[str, int]]:
+    """The head of a repository, and the sizes of its files; empty if it does not exist."""
     with hub_errors(repo_id):
-        try:
-            commit = str(target.api.model_info(repo_id).sha)
-        except RepositoryNotFoundError:
-            return "", {}
-        return commit, listing(target, commit)
+        commit, there = Target(repo_id=repo_id).read(may_be_missing=True)
+    return commit, {path: file.size for path, file in there.items()}
 
 
 def _fetch(repo_id: str, commit: str, sizes: Mapping[str, int], folder: Path, below: str = "") -> None:
@@ -128,17 +113,11 @@ def _fetch(repo_id: str, commit: str, sizes: Mapping[str, int], folder: Path, be
         write_atomically(place, partial(shutil.copyfile, root / path))
 
 
-def fetch_config(repo_id: str, folder: Path) -> Path:
-    """Fetches the configuration of the run in a repository. The returned file is missing if the repository holds no run."""
-    fetch_state(repo_id, folder, (CONFIG,))
-    return folder / CONFIG
-
-
 def check_same_run(config: TrainConfig, repo_id: str) -> None:
     """Checks that a repository holds no run, or the run of this configuration. Raises `UserError` otherwise."""
     with TemporaryDirectory() as folder:
-        path = fetch_config(repo_id, Path(folder))
-        held = fixed_fields(stored_config(path)) if path.exists() else {}
+        there = fetch_state(repo_id, Path(folder), (CONFIG,))
+        held = fixed_fields(stored_config(Path(folder) / CONFIG)) if there else {}
     for name, value in fixed_fields(config).items():
         if held and held[name] != value:
             raise UserError(
@@ -159,7 +138,8 @@ class HubCheckpoints(Callback):
     """
 
     def __init__(self, repo_id: str, minutes: float, *, fetch: bool) -> None:
-        check_token(Target(repo_id=repo_id, private=True))
+        check_repo_id(repo_id)
+        check_token()
         self.repo_id, self.seconds, self.fetch = repo_id, 60 * minutes, fetch
         self.pushed_at = 0.0
 
@@ -168,7 +148,7 @@ class HubCheckpoints(Callback):
         self.folder, own = folder, RunFolder(folder)
         if not self.fetch:
             with TemporaryDirectory() as empty:
-                if fetch_config(self.repo_id, Path(empty)).exists():
+                if fetch_state(self.repo_id, Path(empty), (CONFIG,)):
                     raise UserError(f"{self.repo_id!r} already holds a run: resume it with --resume, or name another repository")
         elif not own.config.exists():
             if fetch_state(self.repo_id, folder, TRAINED):
@@ -209,40 +189,36 @@ class HubCheckpoints(Callback):
         self.pushed_at = time.monotonic()
 
 
+def _complete(paths: Collection[str]) -> set[str]:
+    """The tasks among these files of which all episodes are played; after a server failure a log stays beside the results."""
+    held = {name: {path.rpartition("/")[0] for path in paths if path.endswith(f"/{name}")} for name in (RESULTS, LOG)}
+    return held[RESULTS] - held[LOG]
+
+
 def push_evaluation(folder: Path, repo_id: str) -> None:
     """Keeps the tasks in the folder of `msgrpo eval` that have results in a private repository.
 
     A task that a server failure left unfinished is pushed with its log, so that another machine can play the rest. It does not
     replace a complete one.
     """
-    tasks = {
-        task.relative_to(folder).as_posix(): task for task in sorted({path.parent for path in folder.rglob(RESULTS)} - {folder})
-    }
-    there = {} if all(map(_is_complete, tasks.values())) else _files_there(repo_id)[1]
-    names = [f"{name}/" for name, task in tasks.items() if _is_complete(task) or not _holds_complete(there, f"{EVALUATED}{name}")]
+    here = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.*"))]
+    tasks = [path.removesuffix(f"/{RESULTS}") for path in here if path.endswith(f"/{RESULTS}")]
+    complete = _complete(here)
+    there = set() if {*tasks} <= complete else _complete(_sizes(repo_id)[1])
+    names = [f"{task}/" for task in tasks if task in complete or f"{EVALUATED}{task}" not in there]
     push_state(folder, repo_id, names, f"{len(names)} tasks", below=EVALUATED)
 
 
 def fetch_evaluation(repo_id: str, folder: Path) -> None:
     """Fetches the tasks of an evaluation that have no results in a folder, and complete ones that are not complete there."""
-    commit, there = _files_there(repo_id)
-    lacking = []
-    for path in (path for path in there if path.startswith(EVALUATED)):
-        task = (folder / path.removeprefix(EVALUATED)).parent
-        complete = _holds_complete(there, path.rpartition("/")[0])
-        if not _is_complete(task) and (complete or not (task / RESULTS).exists()):
+    commit, there = _sizes(repo_id)
+    complete, lacking = _complete(there), []
+    for path in owned(there, (EVALUATED,)):
+        results = (folder / path.removeprefix(EVALUATED)).with_name(RESULTS)
+        unfinished = results.with_name(LOG).exists()  # here
+        if not results.exists() or (unfinished and path.rpartition("/")[0] in complete):
             lacking.append(path)
-    sizes = {path: there[path].size for path in sorted(lacking, key=lambda path: (path.endswith(RESULTS), path))}  # results last
-    _fetch(repo_id, commit, sizes, folder, EVALUATED)
-    if sizes:
+    lacking.sort(key=lambda path: (path.endswith(RESULTS), path))  # a task counts once its results arrive
+    _fetch(repo_id, commit, {path: there[path] for path in lacking}, folder, EVALUATED)
+    if lacking:
         log.warning("resuming the evaluation of %s: %d tasks are done", repo_id, sum(1 for _ in folder.rglob(RESULTS)))
-
-
-def _is_complete(task: Path) -> bool:
-    """Whether all episodes of a task are played. After a server failure its log stays beside its results."""
-    return (task / RESULTS).exists() and not (task / LOG).exists()
-
-
-def _holds_complete(there: Collection[str], task: str) -> bool:
-    """As `_is_complete`, of a task among the files of a repository."""
-    return f"{task}/{RESULTS}" in there and f"{task}/{LOG}" not in there

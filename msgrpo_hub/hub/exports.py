@@ -9,7 +9,6 @@ registered with the Hub, so it is written only for an id that the user gives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -58,37 +57,32 @@ def write_exports(board: Leaderboard, folder: Path, *, benchmark_id: str | None 
             models.setdefault("/".join(place(result.folder).split("/")[:2]), []).append(result)
     if not models:
         raise UserError(f"{board.source!r} has no published model: expected models on the Hub besides scripted players")
-    contents: dict[Path, str] = {}
+    contents: dict[Path, object] = {}
     for name, results in models.items():
-        model = str(model_of(results[0])).partition("/")[2]
+        home, model = folder / "models" / name, str(model_of(results[0])).partition("/")[2]
         entries = [entry for result in results for entry in task_results(result)]
-        index = {"model-index": eval_results_to_model_index(model, entries)}
-        contents[folder / "models" / name / "model-index.yaml"] = yaml_dump(index, sort_keys=False)
+        contents[home / "model-index.yaml"] = {"model-index": eval_results_to_model_index(model, entries)}
         if benchmark_id:
-            path = folder / "models" / name / ".eval_results" / f"{benchmark_id.partition('/')[2]}.yaml"
-            contents[path] = yaml_dump(eval_result_entries_to_yaml(_entries(board, results, benchmark_id)), sort_keys=False)
+            newer = [_entry(board, result, benchmark_id) for result in results]
+            contents[home / ".eval_results" / f"{benchmark_id.partition('/')[2]}.yaml"] = eval_result_entries_to_yaml(newer)
     with disk_errors(folder, lambda: "the files that are there are whole"):
-        for path, text in contents.items():
+        for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
+            text = yaml_dump(content, sort_keys=False)
             write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
     return [*contents]
 
 
-def _entries(board: Leaderboard, results: Sequence[Result], benchmark_id: str) -> list[EvalResultEntry]:
-    """The mean reward per task; intervals go into the notes, since the format has no field for uncertainty."""
-    entries = []
-    for result in results:
-        score, page = task_score(result), f"https://huggingface.co/datasets/{board.source}/tree/{board.commit}/{RUNS}"
-        acting = score["mode"] if score["temperature"] is None else f"{score['mode']}, temperature {score['temperature']:g}"
-        figures = f"mean reward {score['reward']}, success {score['success']}"
-        entries.append(
-            EvalResultEntry(
-                dataset_id=benchmark_id,
-                task_id=result.task,
-                value=round(score["reward"].mean, 4),
-                source_url=f"{page}/{place(result.folder)}" if board.commit else None,
-                source_name="every episode, with its seed" if board.commit else None,
-                notes=f"{figures}, {score['episodes']} {score['split']} episodes, {acting}",
-            )
-        )
-    return entries
+def _entry(board: Leaderboard, result: Result, benchmark_id: str) -> EvalResultEntry:
+    """The mean reward on a task; its interval is in the notes, since the format has no field for uncertainty."""
+    score, page = task_score(result), f"https://huggingface.co/datasets/{board.source}/tree/{board.commit}/{RUNS}"
+    acting = score["mode"] if score["temperature"] is None else f"{score['mode']}, temperature {score['temperature']:g}"
+    figures = f"mean reward {score['reward']}, success {score['success']}"
+    return EvalResultEntry(
+        dataset_id=benchmark_id,
+        task_id=result.task,
+        value=round(score["reward"].mean, 4),
+        source_url=f"{page}/{place(result.folder)}" if board.commit else None,
+        source_name="every episode, with its seed" if board.commit else None,
+        notes=f"{figures}, {score['episodes']} {score['split']} episodes, {acting}",
+    )

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import HfApi, JobHardwareInfo, JobInfo, Volume, constants, get_token
+from huggingface_hub import HfApi, JobHardwareInfo, JobInfo, Volume, constants
 
 from msgrpo_hub import __version__
 from msgrpo_hub.downloads.client import AGAIN, hub_errors
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.hub.checkpoints import MARKER
-from msgrpo_hub.hub.uploading import Target, check_token, upload
+from msgrpo_hub.hub.uploading import Files, Target, check_token, upload
 
 MOUNT = "/msgrpo-package"
 """Where a job sees the folder with its wheel."""
@@ -63,13 +63,6 @@ class Job:
         cards = f"; {gpu.quantity} × {gpu.model}, {gpu.vram}" if gpu else ""
         return f"{own.name} ({own.cpu}, {own.ram}{cards}): ${own.unit_cost_usd:.4f} a {own.unit_label}"
 
-    @property
-    def words(self) -> list[str]:
-        """The arguments of `python`: `msgrpo` with its arguments, under torchrun if several GPUs share the work."""
-        own, gpu = ["--module", "msgrpo_hub", *self.arguments], self.hardware.accelerator
-        count = int(gpu.quantity) if self.several_processes and gpu and gpu.quantity.isdecimal() else 1
-        return own if count < 2 else ["--module", "torch.distributed.run", f"--nproc-per-node={count}", *own]
-
 
 def read_timeout(text: str) -> int:
     """The seconds of a time limit.
@@ -100,10 +93,7 @@ def read_secrets(names: Sequence[str]) -> dict[str, str]:
     """
     if missing := [name for name in names if not os.environ.get(name)]:
         raise UserError(f"--secret {missing[0]}: expected a variable of this environment that is set")
-    token = get_token()
-    if not token:
-        raise UserError("no token for the Hub was found: run `hf auth login`, or set HF_TOKEN")
-    return {"HF_TOKEN": token} | {name: os.environ[name] for name in names}
+    return {"HF_TOKEN": check_token()} | {name: os.environ[name] for name in names}
 
 
 def check_wheel(path: Path) -> None:
@@ -118,34 +108,34 @@ def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> J
     Args:
         job: the job.
         secrets: its secret environment variables, including the token.
-        wheel: the package, uploaded under the hash of its content; None uses the release of this version.
+        wheel: the package (see `check_wheel`), uploaded under the hash of its content; None uses the release of this version.
 
     Raises:
         UserError: the Hub refuses it.
     """
+    # 1) the package
     target, volumes = Target(repo_id=job.state, private=True), []
-    check_token(target)
     name = "msgrpo-hub" + (f"[{','.join(job.packages)}]" if job.packages else "")
     package = f"{name}=={__version__}"
     if wheel:
-        check_wheel(wheel)
         folder = f"wheels/{hashlib.sha256(wheel.read_bytes()).hexdigest()[:16]}"
-        upload(
-            lambda *_: {**MARKER, f"{folder}/{wheel.name}": wheel},
-            target,
-            message=f"Wheel {wheel.name}",
-            marker=next(iter(MARKER)),
-        )
+        files: Files = {**MARKER, f"{folder}/{wheel.name}": wheel}
+        upload(lambda *_: files, target, message=f"Wheel {wheel.name}", marker=next(iter(MARKER)))
         volumes = [Volume(type="model", source=job.state, mount_path=MOUNT, path=folder, read_only=True)]
         package = f"{name} @ file://{MOUNT}/{wheel.name}"
-    first, *others = job.words
+    # 2) the arguments of `python`: `msgrpo` with its arguments, under torchrun if several GPUs share the work
+    words, gpu = ["msgrpo_hub", *job.arguments], job.hardware.accelerator
+    gpus = int(gpu.quantity) if job.several_processes and gpu and gpu.quantity.isdecimal() else 1
+    if gpus > 1:
+        words = ["torch.distributed.run", f"--nproc-per-node={gpus}", "--module", *words]
     elsewhere = constants.ENDPOINT != "https://huggingface.co"
+    # 3) send it
     try:
         with hub_errors("Jobs"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".* is experimental", UserWarning)
             sent: JobInfo = HfApi().run_uv_job(
-                first,
-                script_args=others,
+                "--module",
+                script_args=words,
                 dependencies=[package, *job.others],
                 python=_PYTHON,
                 env={"HF_ENDPOINT": constants.ENDPOINT} if elsewhere else {},

@@ -7,7 +7,7 @@ from these runs; the stored summaries and the table on the dataset's page are no
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -26,7 +26,7 @@ from msgrpo_hub.evaluation.tables import RANKS, acting, markdown_table, ranks, s
 from msgrpo_hub.evaluation.untrusted import FILES, check_sizes, checked_run
 from msgrpo_hub.evaluation.verify import REPLAYED, unchecked
 from msgrpo_hub.fields import checked
-from msgrpo_hub.hub.uploading import Target, listing
+from msgrpo_hub.hub.uploading import Target
 from msgrpo_hub.storage import run_files
 
 RUNS = "results"
@@ -53,12 +53,10 @@ class Leaderboard:
     """Run or file that is not listed → the reason."""
 
     @cached_property
-    def _names(self) -> dict[str, str]:
-        return player_names(self.results)
-
-    def name(self, result: Result) -> str:
-        """The player's name, with what distinguishes it from other players of that name."""
-        return self._names[player_key(result)]
+    def name(self) -> Callable[[Result], str]:
+        """Result → the player's name, with what distinguishes it from other players of that name."""
+        names = player_names(self.results)
+        return lambda result: names[player_key(result)]
 
     @cached_property
     def ranks(self) -> dict[str, list[int]]:
@@ -95,8 +93,7 @@ def read_leaderboard(source: str | Path, *, revision: str | None = None, token: 
         return read_folder(Path(source))
     target = Target(repo_id=str(source), kind="dataset", token=token)
     with hub_errors(target.repo_id):
-        commit = str(target.api.repo_info(target.repo_id, repo_type="dataset", revision=revision).sha)
-        there = listing(target, commit)
+        commit, there = target.read(revision)
     return read_published(target, commit, there)
 
 
@@ -118,12 +115,7 @@ def read_folder(path: Path, only: Collection[Path] | None = None) -> Leaderboard
 
 
 def read_published(target: Target, commit: str, there: Mapping[str, RepoFile]) -> Leaderboard:
-    """Reads the runs of a dataset at a commit.
-
-    Args:
-        target: the dataset.
-        commit: the commit to read.
-        there: the files at that commit.
+    """Reads the runs of a dataset from its files at a commit.
 
     Raises:
         UserError: the dataset has too many or too large runs, or they do not arrive whole.
@@ -168,7 +160,7 @@ def _replayed(source: str, commit: str, runs: Mapping[str, Path], refused: dict[
             refused[name] = _plain(str(error))
             continue
         other, twin = by_hash.setdefault(run_hash(result.config), (name, result))
-        if not same_play(twin, result):
+        if (twin.config, twin.episodes) != (result.config, result.episodes):
             refused |= dict.fromkeys((other, name), "two runs with the same hash differ")
     listed = ranked(result for name, result in by_hash.values() if name not in refused)
     return Leaderboard(source=source, commit=commit, results=listed, refused=dict(sorted(refused.items())))
@@ -177,11 +169,6 @@ def _replayed(source: str, commit: str, runs: Mapping[str, Path], refused: dict[
 def ranked(results: Iterable[Result]) -> tuple[Result, ...]:
     """Runs sorted by task and descending reward, players that do not play last; ties by place."""
     return tuple(sorted(results, key=lambda run: (run.task, rank_key(run.summary), run.folder.resolve().parts[-4:])))
-
-
-def same_play(a: Result, b: Result) -> bool:
-    """Whether two runs have equal configurations and episodes. Their files may differ in bytes, as Parquet versions do."""
-    return (a.config, a.episodes) == (b.config, b.episodes)
 
 
 def _plain(text: str) -> str:
@@ -206,31 +193,20 @@ def as_markdown(board: Leaderboard, at: str = "") -> str:
 
 def as_json(board: Leaderboard) -> dict[str, Any]:
     """The leaderboard as JSON data, with the full configuration and summary of each run."""
-    rows = [
-        {
-            **run.config,
-            "name": board.name(run),
-            "rank": board.ranks.get(run_hash(run.config)),
-            "folder": f"{RUNS}/{place(run.folder)}" if board.commit else str(run.folder),
-            **run.summary,
-            "unchecked": unchecked(run),
-        }
-        for run in board.results
-    ]
+    rows = []
+    for run in board.results:
+        folder = f"{RUNS}/{place(run.folder)}" if board.commit else str(run.folder)
+        own = {"name": board.name(run), "rank": board.ranks.get(run_hash(run.config)), "folder": folder}
+        rows.append({**run.config, **own, **run.summary, "unchecked": unchecked(run)})
     return {"source": board.source, "commit": board.commit, "results": rows, "refused": dict(board.refused)}
 
 
 def as_rows(board: Leaderboard) -> list[dict[str, Any]]:
     """The leaderboard as short rows: task, player, rank, scores, the value of silence, and how the player acted."""
-    return [
-        {
-            "task": run.task,
-            "player": board.name(run),
-            "rank": board.ranks.get(run_hash(run.config)),
-            **{name: run.summary[name] for name in ("episodes", "reward", "success", "normalised", "run")},
-            "silent": run.summary["references"].get("silent"),
-            "plays": plays(run.summary),
-            **acting(run),
-        }
-        for run in board.results
-    ]
+    rows = []
+    for run in board.results:
+        scores = {name: run.summary[name] for name in ("episodes", "reward", "success", "normalised", "run")}
+        row = {"task": run.task, "player": board.name(run), "rank": board.ranks.get(run_hash(run.config)), **scores}
+        silent = run.summary["references"].get("silent")
+        rows.append(row | {"silent": silent, "plays": plays(run.summary), **acting(run)})
+    return rows

@@ -13,17 +13,15 @@ A run that does not replay is not pushed. If it is already in the dataset, it do
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from huggingface_hub import DatasetCardData
-from huggingface_hub.errors import RepositoryNotFoundError
 from huggingface_hub.hf_api import RepoFile
 
 from msgrpo_hub.downloads.client import hub_errors
@@ -42,9 +40,8 @@ from msgrpo_hub.hub.leaderboard import (
     read_folder,
     read_published,
     runs_among,
-    same_play,
 )
-from msgrpo_hub.hub.uploading import Files, Pushed, Target, files_in, listing, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, upload
 
 TABLE = "leaderboard.parquet"
 """Marks a results dataset: one row per run."""
@@ -104,13 +101,8 @@ def push_results(
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
     own = _own_runs(Path(folder), runs)
 
-    def stage(head: str, there: Mapping[str, RepoFile]) -> Files:
-        with TemporaryDirectory() as staged:
-            _write(own, target, Path(staged), head, there)
-            return {name: path.read_bytes() for name, path in files_in(Path(staged)).items()}
-
     message = commit_message or f"Results of {', '.join(sorted({result.player for result in own.values()}))}"[:120]
-    return upload(stage, target, message=message)
+    return upload(lambda head, there: _staged(own, target, head, there), target, message=message)
 
 
 def stage_results(
@@ -124,14 +116,11 @@ def stage_results(
 ) -> None:
     """Writes what `push_results` would send now into a folder. Arguments as for `push_results`."""
     target = Target(repo_id=repo_id, kind="dataset", revision=revision, token=token, create_pr=create_pr)
-    head, there = "", {}
     with hub_errors(repo_id):
-        try:
-            head = str(target.api.repo_info(repo_id, repo_type="dataset", revision=revision).sha)
-            there = listing(target, head)
-        except RepositoryNotFoundError:
-            pass
-    _write(_own_runs(Path(folder)), target, into, head, there)
+        head, there = target.read(revision, may_be_missing=True)
+    for name, content in _staged(_own_runs(Path(folder)), target, head, there).items():
+        (into / name).parent.mkdir(parents=True, exist_ok=True)
+        (into / name).write_bytes(content)
 
 
 def _own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, Result]:
@@ -148,29 +137,30 @@ def _own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, R
     return runs
 
 
-def _write(runs: Mapping[str, Result], target: Target, folder: Path, head: str, there: Mapping[str, RepoFile]) -> None:
-    """Writes the runs that the dataset lacks at a commit and, except for a pull request, the table and card of all runs."""
+def _staged(runs: Mapping[str, Result], target: Target, head: str, there: Mapping[str, RepoFile]) -> dict[str, bytes]:
+    """The runs that the dataset lacks at a commit and, except for a pull request, the table and card of all runs."""
     others = [name for name in sorted(there) if not name.startswith(f"{RUNS}/") and name not in ("README.md", ".gitattributes")]
     others += runs_among(there.values())[1]
     if others and TABLE not in there:  # runs without a table were merged from a pull request
         raise UserError(f"{target.repo_id!r} holds something else ({others[0]}): name another repository")
     published = read_published(target, head, there)
-    known = {run_hash(result.config): result for result in published.results}
-    new = {name: result for name, result in runs.items() if run_hash(result.config) not in known}
-    for name, result in runs.items():
-        if name not in new and not same_play(known[run_hash(result.config)], result):
-            raise UserError(f"{target.repo_id!r} has a different run at {name!r}: remove it first if yours should replace it")
     for name, why in published.refused.items():
         log.warning("not listed: %s: %s", name, why)
-    for name, result in new.items():
-        (folder / RUNS / name).mkdir(parents=True)
-        for file in FILES:
-            (folder / RUNS / name / file).write_bytes((result.folder / file).read_bytes())
+    known = {run_hash(result.config): result for result in published.results}
+    new = {}
+    for name, result in runs.items():
+        held = known.get(run_hash(result.config))
+        if held is None:
+            new[name] = result
+        elif (held.config, held.episodes) != (result.config, result.episodes):  # files may differ, as Parquet versions do
+            raise UserError(f"{target.repo_id!r} has a different run at {name!r}: remove it first if yours should replace it")
+    files = {f"{RUNS}/{name}/{file}": (result.folder / file).read_bytes() for name, result in new.items() for file in FILES}
     if not target.create_pr:
-        results = ranked([*published.results, *new.values()])
+        results, table = ranked([*published.results, *new.values()]), io.BytesIO()
         board = Leaderboard(source=target.repo_id, commit=head, results=results, refused=published.refused)
-        pq.write_table(leaderboard_table(board), folder / TABLE, compression="zstd")
-        (folder / "README.md").write_text(render_results(board), encoding="utf-8")
+        pq.write_table(leaderboard_table(board), table, compression="zstd")
+        files |= {TABLE: table.getvalue(), "README.md": render_results(board).encode()}
+    return files
 
 
 def leaderboard_table(board: Leaderboard) -> pa.Table:
@@ -179,28 +169,28 @@ def leaderboard_table(board: Leaderboard) -> pa.Table:
     for result in board.results:
         config, summary, identity = result.config, result.summary, result.config["identity"]
         references, rank = summary["references"], board.ranks.get(run_hash(config)) or (None, None)
-        told = {
-            name: identity.get(name) for name in (*_PLAYER, "temperature", "max_new_tokens")
-        }  # foreign runs may hold any type
-        row: dict[str, Any] = {name: value if type(value) in _TYPES[_COLUMNS[name]] else None for name, value in told.items()}
-        row |= {name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")}
-        row |= {name: summary[name] for name in (*_PLAIN, *_COUNTS, "above_optimum")}
-        for name in _FIGURES:
-            figure = summary[name] or {}
-            row |= {name: figure.get("mean"), f"{name}_low": figure.get("low"), f"{name}_high": figure.get("high")}
-        row |= {name: references.get(name) for name in ("silent", "random")}
-        row |= {
-            "rank_best": rank[0],
-            "rank_worst": rank[1],
-            "plays": plays(summary),
-            "reference": next((name for name in references if name not in ("silent", "random")), None),
-            "reference_reward": best_reference(references),
-            "run": run_hash(config),
-            "prompt_format": result.prompt_format,
-            "folder": f"{RUNS}/{place(result.folder)}",
-            "identity": json.dumps(identity, sort_keys=True),
-        }
-        rows.append(row)
+        told = {name: identity.get(name) for name in (*_PLAYER, "temperature", "max_new_tokens")}
+        figures = {name: summary[name] or {} for name in _FIGURES}
+        rows.append(
+            {
+                # a foreign identity may hold values of any type
+                **{name: value if type(value) in _TYPES[_COLUMNS[name]] else None for name, value in told.items()},
+                **{name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")},
+                **{name: summary[name] for name in (*_PLAIN, *_COUNTS, "above_optimum")},
+                **{name: figure.get("mean") for name, figure in figures.items()},
+                **{f"{name}_{end}": figure.get(end) for name, figure in figures.items() for end in ("low", "high")},
+                **{name: references.get(name) for name in ("silent", "random")},
+                "rank_best": rank[0],
+                "rank_worst": rank[1],
+                "plays": plays(summary),
+                "reference": next((name for name in references if name not in ("silent", "random")), None),
+                "reference_reward": best_reference(references),
+                "run": run_hash(config),
+                "prompt_format": result.prompt_format,
+                "folder": f"{RUNS}/{place(result.folder)}",
+                "identity": json.dumps(identity, sort_keys=True),
+            }
+        )
     return pa.Table.from_pylist(rows, schema=pa.schema(_COLUMNS.items()))
 
 

@@ -20,68 +20,51 @@ _KEPT = 50  # episodes per player to select the picture from
 
 
 @dataclass(kw_only=True)
-class Tally:
-    """Sums over the episodes of one player in one game and split."""
-
-    episodes: int = 0
-    steps: int = 0
-    reward: float = 0.0
-    success: int = 0
-    selected: int = 0
-    without_action: int = 0
-    """Replies that are unparsed or truncated."""
-    last_update: int = 0
-
-
-@dataclass(kw_only=True)
 class Statistics:
     """Statistics of a dataset, collected while its shards are written, with the episodes for its picture."""
 
-    tallies: dict[tuple[Origin, str], Tally] = field(default_factory=lambda: defaultdict(Tally))
-    """(origin, game) → sums."""
+    tallies: dict[tuple[Origin, str], dict[str, float]] = field(default_factory=dict)
+    """(origin, game) → sums over the episodes by name, and the last update."""
     kept: dict[str, dict[int, Rollout]] = field(default_factory=lambda: defaultdict(dict))
     """Player → seed → the first episode from it, in the first game."""
 
     def add(self, origin: Origin, rollouts: Sequence[Rollout]) -> None:
         for rollout in rollouts:
-            episode, tally = rollout.episode, self.tallies[origin, rollout.episode.game_id]
-            tally.episodes += 1
-            tally.steps += len(episode.steps)
-            tally.reward += episode.reward
-            tally.success += episode.success
-            tally.selected += bool(rollout.selected)
-            tally.without_action += episode.unreadable
-            tally.last_update = max(tally.last_update, rollout.update or 0)
+            episode = rollout.episode
+            tally = self.tallies.setdefault((origin, episode.game_id), {})
+            counts = {
+                "episodes": 1,
+                "steps": len(episode.steps),
+                "reward": episode.reward,
+                "success": episode.success,
+                "selected": bool(rollout.selected),
+                "without_action": episode.unreadable,  # replies, unparsed or truncated
+            }
+            tally |= {name: tally.get(name, 0) + count for name, count in counts.items()}
+            tally["last_update"] = max(tally.get("last_update", 0), rollout.update or 0)
             own = self.kept[origin.player]
             if episode.game_id == next(iter(self.tallies))[1] and len(own) < _KEPT:
                 own.setdefault(episode.seed, rollout)
 
     @property
     def episodes(self) -> int:
-        return sum(tally.episodes for tally in self.tallies.values())
+        return sum(int(tally["episodes"]) for tally in self.tallies.values())
 
     @property
     def games(self) -> list[str]:
         return sorted({game for _, game in self.tallies})
 
-    @property
-    def splits(self) -> list[str]:
-        there = {origin.split for origin, _ in self.tallies}
-        return [split for split in ("train", "validation", "test") if split in there]
-
     def chosen(self) -> list[tuple[str, Rollout]]:
         """The worst and the best player on the seed where they differ most; without a common seed, one good episode."""
-
-        def mean(player: str) -> float:
-            return sum(one.episode.reward for one in self.kept[player].values()) / len(self.kept[player])
-
-        players = sorted((player for player, own in self.kept.items() if own), key=mean)
-        one, other = self.kept[players[0]], self.kept[players[-1]]
+        means = {player: sum(one.episode.reward for one in own.values()) / len(own) for player, own in self.kept.items() if own}
+        ranked = sorted(means, key=means.__getitem__)
+        worst, best = ranked[0], ranked[-1]
+        one, other = self.kept[worst], self.kept[best]
         common = [seed for seed in one if seed in other]
-        if len(players) == 1 or not common:
-            return [(players[-1], max(other.values(), key=lambda rollout: rollout.episode.reward))]
+        if worst == best or not common:
+            return [(best, max(other.values(), key=lambda rollout: rollout.episode.reward))]
         seed = max(common, key=lambda seed: other[seed].episode.reward - one[seed].episode.reward)
-        return [(players[0], one[seed]), (players[-1], other[seed])]
+        return [(worst, one[seed]), (best, other[seed])]
 
     def picture(self) -> str:
         """An animated SVG of the chosen episodes."""
@@ -93,7 +76,8 @@ class Statistics:
 
 def render_rollouts(repo_id: str, statistics: Statistics) -> str:
     """The README of a rollout dataset."""
-    splits = statistics.splits
+    there = {origin.split for origin, _ in statistics.tallies}
+    splits = [split for split in ("train", "validation", "test") if split in there]
     configs = []
     for config in CONFIGS:
         files = [{"split": split, "path": f"{config}/{split}-*.parquet"} for split in splits]
@@ -116,7 +100,7 @@ def render_rollouts(repo_id: str, statistics: Statistics) -> str:
         games=statistics.games,
         splits=splits,
         shown=[name for name, _ in statistics.chosen()],
-        has_examples=any(tally.selected if splits[0] == "train" else tally.success for tally in first),
+        has_examples=any(tally["selected" if splits[0] == "train" else "success"] for tally in first),
         columns={config: {name: (_shown(kind), text) for name, (kind, text) in COLUMNS[config].items()} for config in CONFIGS},
         format=FORMAT,
     )

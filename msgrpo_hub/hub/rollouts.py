@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from huggingface_hub import HfApi
 from huggingface_hub.hf_api import RepoFile
@@ -36,7 +35,7 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import CONFIGS, FORMAT, schema
 from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_shard, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
-from msgrpo_hub.training.callbacks import Block, blocks
+from msgrpo_hub.training.callbacks import blocks
 from msgrpo_hub.training.run_folder import RunFolder
 
 LARGEST = 20 * 1024**3
@@ -46,14 +45,8 @@ _SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.
 """Names of the files that are read; all others are ignored."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shard:
-    """Episodes that are published as one file per configuration."""
-
-    name: str
-    origin: Origin
-    parts: Iterable[Callable[[], list[Rollout]]]
-    """Read one after the other, to bound memory."""
+Shard = tuple[str, Origin, Iterator[list[Rollout]]]
+"""Episodes that become one file per configuration: its name, their origin, and the episodes, read in parts to bound memory."""
 
 
 @checked
@@ -89,10 +82,10 @@ def push_rollouts(
         UserError: the folder has no episodes; the repository holds something else; or the Hub refuses.
     """
     target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
-    check_token(target)
-    if private is None:
-        with hub_errors(repo_id):
-            target = target if target.api.repo_exists(repo_id, repo_type="dataset") else replace(target, private=True)
+    check_token(token)
+    with hub_errors(repo_id):
+        if private is None and not target.api.repo_exists(repo_id, repo_type="dataset"):
+            target = replace(target, private=True)
     with TemporaryDirectory() as folder:
         statistics = stage_rollouts(output_dir, repo_id, Path(folder))
         files = files_in(Path(folder))
@@ -111,23 +104,22 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statis
     """Writes the dataset into a folder. Raises `UserError` as `push_rollouts` does."""
     check_repo_id(repo_id)
     statistics = Statistics()
-    for shard in tqdm(_shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
+    for name, origin, parts in tqdm(_shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
         with ExitStack() as stack:
             files = {}
             for config in CONFIGS:
                 (folder / config).mkdir(exist_ok=True)
-                files[config] = stack.enter_context(open_shard(folder / config / f"{shard.name}.parquet", schema(config)))
-            for read in shard.parts:
-                rollouts = read()
+                files[config] = stack.enter_context(open_shard(folder / config / f"{name}.parquet", schema(config)))
+            for rollouts in parts:
                 try:
-                    written = tables(rollouts, shard.origin, [judged(rollout.episode) for rollout in rollouts])
+                    written = tables(rollouts, origin, [judged(rollout.episode) for rollout in rollouts])
                 except ValueError as error:
                     raise UserError(
                         f"an episode does not replay ({error}): expected what was played; see `msgrpo verify`"
                     ) from error
                 for config, table in written.items():
                     files[config].write_table(table, row_group_size=ROWS)
-                statistics.add(shard.origin, rollouts)
+                statistics.add(origin, rollouts)
     (folder / "replay.svg").write_text(statistics.picture(), encoding="utf-8")
     (folder / "README.md").write_text(render_rollouts(repo_id, statistics), encoding="utf-8")
     return statistics
@@ -135,9 +127,10 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statis
 
 def _shards_of(folder: Path) -> list[Shard]:
     """The shards of a run's training episodes, followed by the evaluations in its folder."""
-    found = []
-    for origin, own in [blocks(folder)] if RunFolder(folder).rollouts.is_dir() else []:
-        found += [_trained(origin, block) for block in own]
+    found: list[Shard] = []
+    if RunFolder(folder).rollouts.is_dir():
+        origin, own = blocks(folder)
+        found += [(block.name, origin, (read_rollouts(*read_shard(*pair)) for pair in block.pieces)) for block in own]
     results = find_results(folder) if any(folder.rglob(run_files.RESULTS)) else []
     found += [_evaluated(result) for result in results if result.complete]
     if not found:
@@ -148,11 +141,6 @@ def _shards_of(folder: Path) -> list[Shard]:
     return found
 
 
-def _trained(origin: Origin, block: Block) -> Shard:
-    parts = [lambda pair=pair: read_rollouts(*read_shard(*pair)) for pair in block.pieces]
-    return Shard(name=block.name, origin=origin, parts=parts)
-
-
 def _evaluated(result: Result) -> Shard:
     """The shard of an evaluation. Names of local folders are private and become `folder`; the revision is a content hash."""
     digest = hashlib.sha256(FORMAT.encode())
@@ -160,17 +148,17 @@ def _evaluated(result: Result) -> Shard:
         digest.update(hashlib.sha256((result.folder / name).read_bytes()).digest())
     own = run_origin(result.config)
     player = own.player
-    for source in sorted(filter(None, (own.base, own.adapter)), key=len, reverse=True):  # one may begin with another
-        player = player.replace(source, "folder") if source.startswith("folder:") else player
-    base, adapter = ("folder" if source and source.startswith("folder:") else source for source in (own.base, own.adapter))
-    origin = replace(own, player=re.sub(r"folder:[^+@]*", "folder", player), base=base, adapter=adapter)
-    name = f"{origin.split}-{origin.run}-{digest.hexdigest()[:8]}"
+    sources: dict[str, Any] = {"base": own.base, "adapter": own.adapter}
+    for part, source in sorted(sources.items(), key=lambda item: len(item[1] or ""), reverse=True):  # one may begin with another
+        if source and source.startswith("folder:"):
+            player, sources[part] = player.replace(source, "folder"), "folder"
+    origin = replace(own, player=re.sub(r"folder:[^+@]*", "folder", player), **sources)
     numbers = {seed: index for index, seed in enumerate(run_seeds(result.config))}
     rollouts = [
         Rollout(episode=episode, index=numbers.get(episode.seed), prompt_format=result.prompt_format)
         for episode in result.episodes
     ]
-    return Shard(name=name, origin=origin, parts=[partial(list, rollouts)])
+    return f"{origin.split}-{origin.run}-{digest.hexdigest()[:8]}", origin, iter([rollouts])
 
 
 # ---- reading

@@ -11,7 +11,7 @@ from huggingface_hub import HfApi, RepoCard, SpaceHardware
 
 from msgrpo_hub import __version__
 from msgrpo_hub.downloads.client import hub_errors
-from msgrpo_hub.downloads.fetching import Sources, resolve
+from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, upload
@@ -50,18 +50,14 @@ def push_space(
     if hardware is not None and hardware not in known:
         raise unknown("hardware", hardware, known)
     with TemporaryDirectory() as staged:
-        folder = Path(staged)
-        stage_space(repo_id, folder, adapter=adapter, token=token)
+        stage_space(repo_id, Path(staged), adapter=adapter, token=token)
         create = {"space_sdk": "gradio", "space_hardware": hardware}
-        pushed = push_staged(
-            folder, target, f"The demo of msgrpo_hub {__version__}", "msgrpo_hub/pocket/model/config.json", create
-        )
+        message, marker = f"The demo of msgrpo_hub {__version__}", "msgrpo_hub/pocket/model/config.json"
+        pushed = push_staged(Path(staged), target, message, marker, create)
     if hardware and not create_pr:
         with hub_errors(repo_id):
             runtime = target.api.space_info(repo_id).runtime
-            if hardware != (
-                (runtime.requested_hardware or runtime.hardware) if runtime else None
-            ):  # a request restarts the Space
+            if hardware != ((runtime.requested_hardware or runtime.hardware) if runtime else None):  # a request restarts it
                 target.api.request_space_hardware(repo_id, SpaceHardware(hardware))
     return pushed
 
@@ -69,12 +65,7 @@ def push_space(
 def push_staged(folder: Path, target: Target, message: str, marker: str, create: dict[str, str | None]) -> Pushed:
     """Makes a Space hold a folder, in one commit. It removes other files of the folder's subfolders, and an old `space.json`.
 
-    Args:
-        folder: the content of the Space.
-        target: the Space, created if missing.
-        message: title of the commit.
-        marker: a file that identifies this kind of Space.
-        create: arguments of `HfApi.create_repo`.
+    Arguments are as for `upload`.
     """
     owned = {path.name + "/" * path.is_dir() for path in folder.iterdir()} | {SETTINGS}
     return upload(folder, target, message=message, marker=marker, replaces=owned, create=create)
@@ -91,13 +82,22 @@ def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token
             copy(package.parent / name, folder / "msgrpo_hub" / place, (kind,))
     if adapter is None:
         return
-    sources, api, preload = _public_adapter(adapter, token), HfApi(token=token), []
+    sources, preload = resolve(adapter), []
+    if not sources.adapter or "/" not in sources.adapter or exists(sources.adapter):
+        raise UserError(
+            f"--adapter {adapter!r}: expected USER/NAME of a LoRA adapter on the Hub; `msgrpo push adapter` makes one"
+        )
     for repo, commit in ((sources.adapter, sources.adapter_commit), (sources.base, sources.base_commit)):
-        if not Path(repo).is_dir():
-            with hub_errors(repo):
-                names = api.list_repo_files(repo, revision=commit)
-            loaded = [name for name in names if "/" not in name and name.endswith((".safetensors", ".json", ".jinja", ".model"))]
-            preload.append(f"{repo} {','.join(loaded)} {commit}")
+        if Path(repo).is_dir():
+            continue
+        with hub_errors(repo):
+            info = HfApi(token=token).model_info(repo, revision=commit)
+        if info.private or info.gated:
+            what = "private" if info.private else "gated"
+            raise UserError(f"{repo!r} is {what}, so that a Space needs a token to load it: expected a public repository")
+        names = [entry.rfilename for entry in info.siblings or ()]
+        loaded = [name for name in names if "/" not in name and name.endswith((".safetensors", ".json", ".jinja", ".model"))]
+        preload.append(f"{repo} {','.join(loaded)} {commit}")
     readme = RepoCard.load(folder / "README.md")
     readme.data.models = [line.split()[0] for line in preload]
     readme.data.preload_from_hub = preload  # downloaded when the Space is built
@@ -121,19 +121,3 @@ def copy(source: Path, target: Path, kinds: tuple[str, ...]) -> None:
         if path.is_file() and path.suffix in kinds and not hidden:
             (target / inside).parent.mkdir(parents=True, exist_ok=True)
             (target / inside).write_bytes(path.read_bytes())
-
-
-def _public_adapter(name: str, token: str | None) -> Sources:
-    """The pinned sources of an adapter that a Space can load without a token. Raises `UserError` for any other adapter."""
-    sources = resolve(name)
-    if not sources.adapter or "/" not in sources.adapter or exists(sources.adapter):
-        raise UserError(f"--adapter {name!r}: expected USER/NAME of a LoRA adapter on the Hub; `msgrpo push adapter` makes one")
-    for repo in (sources.adapter, sources.base):
-        if Path(repo).is_dir():
-            continue
-        with hub_errors(repo):
-            info = HfApi(token=token).model_info(repo)
-        if info.private or info.gated:
-            what = "private" if info.private else "gated"
-            raise UserError(f"{repo!r} is {what}, so that a Space needs a token to load it: expected a public repository")
-    return sources

@@ -12,8 +12,8 @@ import mmap
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -41,8 +41,7 @@ Files = Mapping[str, Path | bytes]
 """Path in the repository → local file, or its content."""
 
 Stage = Callable[[str, Mapping[str, RepoFile]], Files]
-"""Makes the files of a push. Arguments: the parent commit, and the files there; a missing repository has the commit "" and no
-files."""
+"""Makes the files of a push from the parent commit and its files; a missing repository has the commit "" and no files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +69,17 @@ class Target:
     @property
     def api(self) -> HfApi:
         return HfApi(token=self.token)
+
+    def read(self, revision: str | None = None, *, may_be_missing: bool = False) -> tuple[str, dict[str, RepoFile]]:
+        """The commit of a revision and its files by path. A repository that may be missing then has "" and no files."""
+        try:
+            commit = str(self.api.repo_info(self.repo_id, repo_type=self.kind, revision=revision).sha)
+        except RepositoryNotFoundError:
+            if may_be_missing:
+                return "", {}
+            raise
+        tree = self.api.list_repo_tree(self.repo_id, repo_type=self.kind, revision=commit, recursive=True)
+        return commit, {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +113,11 @@ def check_repo_id(repo_id: str) -> str:
     return repo_id
 
 
-def check_token(target: Target) -> None:
-    """Raises `UserError` if no token is available."""
-    if not (target.token or get_token()):
+def check_token(token: str | None = None) -> str:
+    """Returns the token, or else the one of this machine. Raises `UserError` if there is none."""
+    if not (found := token or get_token()):
         raise UserError("no token for the Hub was found: run `hf auth login`, or set HF_TOKEN")
+    return found
 
 
 def upload(
@@ -135,34 +146,33 @@ def upload(
     Raises:
         UserError: a file must not leave this machine, or the Hub refuses.
     """
-    check_token(target)
-    api, branch, pull_request = target.api, target.revision or "main", ""
-    with hub_errors(target.repo_id), warnings.catch_warnings():
+    check_token(target.token)
+    api, repo, kind, branch, pull_request = target.api, target.repo_id, target.kind, target.revision or "main", ""
+    with hub_errors(repo), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "It seems that you are about to commit a data file", UserWarning)
         for attempt in ("first", "last"):
+            # 1) the present files, and the new ones
             _, head = _open(target, branch)
-            there = listing(target, head) if head else {}
+            there = target.read(head)[1] if head else {}
             if marker and marker not in there and set(there) - {"README.md", ".gitattributes"}:
-                raise UserError(f"{target.repo_id!r} holds something else (files, but no {marker}): name another repository")
+                raise UserError(f"{repo!r} holds something else (files, but no {marker}): name another repository")
             files = files_in(source) if isinstance(source, Path) else source(head, there)
             check_files(files, target.token)
+            # 2) the repository, the branch and the commit
             private, opened = _open(target, branch, create or {})
             head = head or opened
             if target.create_pr and (found := _find_request(target, files, there, replaces)):
-                commit, pull_request = head, _ = found
+                head = commit = found[0]
+                pull_request = found[1]
                 break
+            additions = [CommitOperationAdd(name, str(file) if isinstance(file, Path) else file) for name, file in files.items()]
+            deletions = [CommitOperationDelete(path) for path in owned(there, replaces) if path not in files]
             try:
                 made = api.create_commit(
-                    target.repo_id,
-                    [
-                        *(
-                            CommitOperationAdd(path, str(file) if isinstance(file, Path) else file)
-                            for path, file in files.items()
-                        ),
-                        *(CommitOperationDelete(path) for path in _owned(there, replaces) if path not in files),
-                    ],
+                    repo,
+                    [*additions, *deletions],
                     commit_message=message,
-                    repo_type=target.kind,
+                    repo_type=kind,
                     revision=branch,
                     parent_commit=head,
                     create_pr=target.create_pr,
@@ -172,23 +182,19 @@ def upload(
             except HfHubHTTPError as error:
                 if error.response.status_code != 412 or attempt == "last":
                     raise
-                log.warning("%s has a new commit by another push: pushing onto the new head", target.repo_id)
-        now = there if commit == head else listing(target, commit)
-        tagged = {tag.name: tag.target_commit for tag in api.list_repo_refs(target.repo_id, repo_type=target.kind).tags}
+                log.warning("%s has a new commit by another push: pushing onto the new head", repo)
+        # 3) the tags, which an earlier push may have left undone
+        now = there if commit == head else target.read(commit)[1]
+        tagged = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo, repo_type=kind).tags}
         for tag in () if target.create_pr else [tag for tag in tags if tagged.get(tag) != commit]:
             if tag in tagged:
-                api.delete_tag(target.repo_id, tag=tag, repo_type=target.kind)
-            api.create_tag(target.repo_id, tag=tag, revision=commit, repo_type=target.kind)
-    changed = {
-        path for path in {*there, *now} if path not in there or path not in now or there[path].blob_id != now[path].blob_id
-    }
+                api.delete_tag(repo, tag=tag, repo_type=kind)
+            api.create_tag(repo, tag=tag, revision=commit, repo_type=kind)
+    hashes = [{path: entry.blob_id for path, entry in files.items()} for files in (there, now)]
+    changed = {path for path, _ in hashes[0].items() ^ hashes[1].items()} - {".gitattributes"}
+    url = f"{api.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo}"
     return Pushed(
-        repo_id=target.repo_id,
-        url=f"{api.endpoint}/{'' if target.kind == 'model' else f'{target.kind}s/'}{target.repo_id}",
-        commit=commit,
-        private=private,
-        changed=tuple(sorted(changed - {".gitattributes"})),
-        pull_request=pull_request,
+        repo_id=repo, url=url, commit=commit, private=private, changed=tuple(sorted(changed)), pull_request=pull_request
     )
 
 
@@ -223,23 +229,25 @@ def _find_request(
 ) -> tuple[str, str] | None:
     """Commit and URL of an open pull request that has these files; None if there is none, or if main has the files too."""
 
-    def differ(held: Mapping[str, RepoFile]) -> bool:
-        changed = (path not in held or not is_same(file, held[path]) for path, file in files.items())
-        return any(changed) or any(path not in files for path in _owned(held, replaces))
+    def has_all(held: Mapping[str, RepoFile]) -> bool:
+        same = all(path in held and is_same(file, held[path]) for path, file in files.items())
+        return same and all(path in files for path in owned(held, replaces))
 
-    if not differ(there):
-        return None
-    api, repo, kind = target.api, target.repo_id, target.kind
-    for request in api.get_repo_discussions(repo, repo_type=kind, discussion_type="pull_request", discussion_status="open"):
-        ref = f"refs/pr/{request.num}"
-        if not differ(listing(target, ref)):
-            return str(api.repo_info(repo, repo_type=kind, revision=ref).sha), request.url
+    kind = target.kind
+    if not has_all(there):
+        opened = target.api.get_repo_discussions(
+            target.repo_id, repo_type=kind, discussion_type="pull_request", discussion_status="open"
+        )
+        for request in opened:
+            commit, held = target.read(f"refs/pr/{request.num}")
+            if has_all(held):
+                return commit, request.url
     return None
 
 
-def _owned(there: Collection[str], replaces: Collection[str]) -> list[str]:
-    """The paths among these that a push owns."""
-    return [path for path in there if any(path == own or (own[-1] == "/" and path.startswith(own)) for own in replaces)]
+def owned(paths: Iterable[str], names: Collection[str]) -> list[str]:
+    """The paths that are among these names, or in those that end in `/`."""
+    return [path for path in paths if any(path == name or (name[-1] == "/" and path.startswith(name)) for name in names)]
 
 
 def is_same(file: Path | bytes, there: RepoFile) -> bool:
@@ -250,12 +258,6 @@ def is_same(file: Path | bytes, there: RepoFile) -> bool:
         return git_hash(content.read()) == there.blob_id
 
 
-def listing(target: Target, revision: str) -> dict[str, RepoFile]:
-    """The files of a repository at a commit, by path."""
-    tree = target.api.list_repo_tree(target.repo_id, repo_type=target.kind, revision=revision, recursive=True)
-    return {entry.path: entry for entry in tree if isinstance(entry, RepoFile)}
-
-
 # ---- what may leave this machine
 
 
@@ -263,13 +265,6 @@ def files_in(folder: Path) -> dict[str, Path]:
     """The files and links in a folder, by their names on the Hub."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
     return {path.relative_to(folder).as_posix(): path for path in found}
-
-
-def check_folder(folder: Path) -> dict[str, Path]:
-    """Checks every file of a folder and returns them by their names on the Hub. Raises `UserError` as `check_files` does."""
-    files = files_in(folder)
-    check_files(files)
-    return files
 
 
 def check_files(files: Files, token: str | None = None) -> None:
@@ -285,28 +280,21 @@ def check_files(files: Files, token: str | None = None) -> None:
     own = [re.escape(text.encode()) for text in {token, get_token()} if text]
     tokens = b"|".join([rb"hf_[A-Za-z0-9]{20,}", *own])
     for name, file in files.items():
-        kind = Path(name).suffix
         if not re.fullmatch(r"(\w[\w .+=-]*/)*\w[\w .+=-]*", name, re.ASCII):
             raise UserError(f"a file named {name!r} is not pushed: expected letters, digits, '.', '_', '-', '+' and '='")
         if isinstance(file, Path) and file.is_symlink():
             raise UserError(f"{name!r} is a link and is not pushed: expected a regular file")
-        if kind in PICKLED:
+        if name.endswith(PICKLED):
             raise UserError(f"{name!r} is not pushed, because loading it can run code: expected .safetensors")
-        with _content(file) as content:
-            local = local_path(content) if kind in _TEXT else ""
+        with ExitStack() as opened:
+            content: bytes | mmap.mmap = file if isinstance(file, bytes) else b""
+            if isinstance(file, Path) and file.stat().st_size:  # an empty file cannot be mapped into memory
+                descriptor = opened.enter_context(file.open("rb")).fileno()
+                content = opened.enter_context(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+            local = local_path(content) if name.endswith(_TEXT) else ""
             secret = "a token" if re.search(tokens, content) else f"a path of this machine ({local}…)" if local else ""
         if secret:
             raise UserError(f"{name!r} is not pushed because it contains {secret}: remove it from the run's files and push again")
-
-
-@contextmanager
-def _content(file: Path | bytes) -> Iterator[bytes | mmap.mmap]:
-    """The content of a file, mapped into memory unless it is empty."""
-    if isinstance(file, bytes) or not file.stat().st_size:
-        yield file if isinstance(file, bytes) else b""
-        return
-    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        yield content
 
 
 def local_path(content: bytes | mmap.mmap) -> str:

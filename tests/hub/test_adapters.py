@@ -13,36 +13,24 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.hub.adapter_card import read_run
 from msgrpo_hub.hub.adapters import FORMAT
 from msgrpo_hub.training.config import load_config
-from tests.hub.conftest import FLAGS, msgrpo, push, refused
-from tests.hub_server.client import LOADS_MODELS, Client
-from tests.hub_server.lanes import Lane, Loopback
+from tests.hub.commands import FLAGS, LAKE, SUITE, head, msgrpo, push_adapter, refused, write_files
+from tests.hub_server.client import LOADS_MODELS, put
+from tests.hub_server.lanes import Loopback
 
 warm = LOADS_MODELS
 
 PUSHED = {
-    "README.md",
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "config.toml",
-    "curves.png",
-    "msgrpo.json",
-    "replay.svg",
-    "results.json",
-    "test_episodes.parquet",
+    *("README.md", "adapter_config.json", "adapter_model.safetensors", "config.toml", "curves.png", "msgrpo.json"),
+    *("replay.svg", "results.json", "test_episodes.parquet"),
 }
-SUITE = """
-episodes = 2
-split = "test"
-[tasks]
-"FrozenLake-NotSlippery-v1" = "{hash}"
-"""
 
 
 def logits_by_peft(repo: str, base: str | None) -> list[float]:
-    """What plain PEFT computes with the adapter as it is on the Hub, or with a folder on a given base."""
+    """The output of plain PEFT with the adapter on the Hub, or with a folder on a given base."""
     from peft import AutoPeftModelForCausalLM, PeftModel
     from transformers import AutoModelForCausalLM
 
@@ -58,93 +46,65 @@ def logits_by_peft(repo: str, base: str | None) -> list[float]:
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A suite of one task and two episodes."""
-    from msgrpo_hub.evaluation.suites import task_hash
-    from msgrpo_hub.games import make_game
-
     path = tmp_path_factory.mktemp("suite") / "tiny.toml"
-    path.write_text(SUITE.format(hash=task_hash(make_game("FrozenLake-NotSlippery-v1"))))
+    path.write_text(SUITE.format(LAKE, 2, hash_of(LAKE)))
     return path
 
 
-# ---- what arrives
-
-
-def test_an_adapter_is_one_commit_with_card_results_and_tags(hub: Lane, trained: Path) -> None:
-    base, repo = hub.repository(), hub.repository()
-    assert hub.owner.attempt(msgrpo, "push", "base", base, "--private").code == 0
-    pushed = hub.owner.call(push, trained, repo, base=base, private=True)
-    assert set(hub.files(repo)) == set(pushed.changed) == PUSHED
-    assert hub.commits(repo) == ["Adapter for FrozenLake-NotSlippery-v1, step 1", "initial commit"]
-    assert hub.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-1", f"refs/tags/{FORMAT}"), pushed.commit)
-
-
-def test_a_second_push_makes_no_commit(loopback: Loopback, trained: Path, base: str) -> None:
+def test_an_adapter_is_one_commit_with_card_results_and_tags_and_again_none(loopback: Loopback, trained: Path, base: str) -> None:
     repo = loopback.repository()
-    first = loopback.owner.call(push, trained, repo, base=base)
-    refs = loopback.refs(repo)
-    assert loopback.owner.call(push, trained, repo, base=base).changed == ()
-    assert (loopback.refs(repo), refs["refs/heads/main"]) == (refs, first.commit)
+    pushed, again = (loopback.owner.call(push_adapter, trained, repo, base=base, private=True) for _ in "12")
+    assert set(loopback.files(repo)) == set(pushed.changed) == PUSHED
+    assert loopback.commits(repo) == [f"Adapter for {LAKE}, step 1", "initial commit"]
+    assert loopback.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-1", f"refs/tags/{FORMAT}"), pushed.commit)
+    assert (again.changed, again.commit) == ((), pushed.commit)
 
 
-def test_the_base_and_the_adapter_load_for_strangers_with_plain_peft(loopback: Loopback, trained: Path, base: str) -> None:
-    repo = loopback.repository()
-    loopback.owner.call(push, trained, repo, base=base)
-    settings = json.loads(loopback.files(repo)["adapter_config.json"])
-    assert (settings["base_model_name_or_path"], settings["revision"]) == (base, loopback.refs(base)["refs/heads/main"])
-    theirs = loopback.nobody.call(logits_by_peft, repo, None)
-    assert theirs == loopback.nobody.call(logits_by_peft, str(trained / "adapter"), str(pocket_path()))
-    assert all(base_file in loopback.files(base) for base_file in ("chat_template.jinja", "tokenizer.json", "README.md"))
-
-
-def test_eval_plays_with_it_at_the_commits_it_names(
+def test_strangers_load_it_with_plain_peft_and_eval_plays_it_at_the_commits_it_names(
     loopback: Loopback, trained: Path, base: str, suite: Path, tmp_path: Path
 ) -> None:
     repo = loopback.repository()
-    pushed = loopback.owner.call(push, trained, repo, base=base)
-    done = loopback.nobody.attempt(
-        msgrpo, "eval", repo, "--suite", suite, "--max-new-tokens", 32, "--output-dir", tmp_path / "results", "--json"
-    )
+    pushed = loopback.owner.call(push_adapter, trained, repo, base=base)
+    settings = json.loads(loopback.files(repo)["adapter_config.json"])
+    assert (settings["base_model_name_or_path"], settings["revision"]) == (base, head(loopback, base))
+    theirs = loopback.nobody.call(logits_by_peft, repo, None)
+    assert theirs == loopback.nobody.call(logits_by_peft, str(trained / "adapter"), str(pocket_path()))
+    flags = ("--suite", suite, "--max-new-tokens", 32, "--output-dir", tmp_path / "results", "--json")
+    done = loopback.nobody.attempt(msgrpo, "eval", repo, *flags)
     assert done.code == 0, done.err
     [result] = json.loads(done.out)
     identity = result["identity"]
     assert (result["episodes"], identity["adapter"], identity["adapter_commit"]) == (2, repo, pushed.commit)
-    assert (identity["base"], identity["base_commit"]) == (base, loopback.refs(base)["refs/heads/main"])
+    assert (identity["base"], identity["base_commit"]) == (base, head(loopback, base))
 
 
 def test_eval_results_of_this_adapter_are_pushed_and_others_are_not(
     loopback: Loopback, run: Path, base: str, suite: Path, tmp_path: Path
 ) -> None:
-    repo, eval_flags = loopback.repository(), ["--suite", suite, "--max-new-tokens", 32, "--output-dir", run / "results"]
-    loopback.owner.attempt(msgrpo, "eval", run / "adapter", "random", *eval_flags)
-    loopback.owner.call(push, run, repo, base=base)
+    repo, flags = loopback.repository(), ["--suite", suite, "--max-new-tokens", 32, "--output-dir", run / "results"]
+    loopback.owner.attempt(msgrpo, "eval", run / "adapter", "random", *flags)
+    loopback.owner.call(push_adapter, run, repo, base=base)
     pushed = loopback.files(repo)
-    results = {path for path in pushed if path.startswith("results/")}
-    assert {Path(path).name for path in results} == {"config.lock.json", "results.json", "episodes.parquet", "steps.parquet"}
-    assert len(results) == 4
+    results = {path: content for path, content in pushed.items() if path.startswith("results/")}
     [evaluation] = json.loads(pushed["results.json"])["evaluations"]
     assert (evaluation["suite"], evaluation["episodes"]) == ("tiny", 2)
-    assert {f"{evaluation['folder']}/{Path(path).name}" for path in results} == results
-    verified = tmp_path / "verified"
-    for path in results:
-        (verified / path).parent.mkdir(parents=True, exist_ok=True)
-        (verified / path).write_bytes(pushed[path])
-    assert loopback.nobody.attempt(msgrpo, "verify", verified).code == 0
-
+    names = ("config.lock.json", "results.json", "episodes.parquet", "steps.parquet")
+    assert results.keys() == {f"{evaluation['folder']}/{name}" for name in names}
+    assert loopback.nobody.attempt(msgrpo, "verify", write_files(tmp_path / "verified", results)).code == 0
     shutil.rmtree(run / "results")
-    loopback.owner.call(push, run, repo, base=base)
+    loopback.owner.call(push_adapter, run, repo, base=base)
     assert set(loopback.files(repo)) == PUSHED
 
 
 def test_a_dry_run_writes_exactly_what_a_push_sends(loopback: Loopback, trained: Path, base: str, tmp_path: Path) -> None:
     repo, folder = loopback.repository(), tmp_path / "dry"
-    done = loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base, "--dry-run", folder, "--json")
+    command = ("push", "adapter", trained, repo, "--base", base, "--dry-run", folder, "--json")
+    done = loopback.owner.attempt(msgrpo, *command)
     assert json.loads(done.out) == {"folder": str(folder), "files": sorted(PUSHED)}
     assert ("model", repo) not in loopback.hub.repositories
-    loopback.owner.call(push, trained, repo, base=base)
+    loopback.owner.call(push_adapter, trained, repo, base=base)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == loopback.files(repo)
-    assert "expected a new or an empty folder" in refused(
-        loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base, "--dry-run", folder)
-    )
+    assert "expected a new or an empty folder" in refused(loopback.owner.attempt(msgrpo, *command))
 
 
 def test_training_can_push_when_it_is_done(loopback: Loopback, base: str, tmp_path: Path) -> None:
@@ -186,16 +146,14 @@ def test_the_card_names_the_layers_of_an_adapter_in_every_form(run: Path, settin
 
 
 def plant(run: Path, base: Path) -> None:
-    """Puts secrets (paths, a user name, tokens) into every place of a run that may have one."""
+    """Puts paths, a user name and tokens into every place of a run that may hold one."""
     told = {"path": str(run), "user": "zaphod", "token": "hf_test_owner"}
     config = load_config(run / "config.toml")
     shutil.copytree(pocket_path(), base)
-    template = run.parent / "zaphods.jinja"
     shutil.copy(pocket_path() / "chat_template.jinja", run / "adapter/chat_template.jinja")
     text = (run / "config.toml").read_text().replace(f'"{config.model}"', f'"{base}"')
-    (run / "config.toml").write_text(
-        text.replace('chat_template = ""', f'chat_template = "{template}"').replace('report_to = "none"', 'report_to = "wandb"')
-    )
+    text = text.replace('chat_template = ""', f'chat_template = "{run.parent / "zaphods.jinja"}"')
+    (run / "config.toml").write_text(text.replace('report_to = "none"', 'report_to = "wandb"'))
     summary = json.loads((run / "summary.json").read_text()) | told
     summary |= {"model": str(base), "adapter": summary["adapter"] | told, "config": told, "players": list(told.values())}
     (run / "summary.json").write_text(json.dumps(summary))
@@ -212,12 +170,12 @@ def plant(run: Path, base: Path) -> None:
 def test_no_path_token_or_user_name_is_pushed(loopback: Loopback, run: Path, base: str) -> None:
     plant(run, run.parent / "my-base")
     repo = loopback.repository()
-    zaphod: Client = loopback.client(USER="zaphod", LOGNAME="zaphod", HOSTNAME="zaphods-machine")
-    zaphod.call(push, run, repo, base=base)
+    zaphod = loopback.client(USER="zaphod", LOGNAME="zaphod", HOSTNAME="zaphods-machine")
+    zaphod.call(push_adapter, run, repo, base=base)
     stored = loopback.stored(repo)
     everything = [blob.content for commit in stored.known.values() for blob in commit.files.values()] + [*stored.objects.values()]
-    everything += [f"{commit.title}\n{commit.message}".encode() for commit in stored.known.values()]
-    everything += ["\n".join([*stored.refs, *loopback.requests()]).encode()]
+    titles = [commit.title for commit in stored.known.values()]
+    everything.append("\n".join([*titles, *stored.refs, *loopback.requests()]).encode())
     assert len(everything) > 10
     secrets = ["zaphod", str(run), str(run.parent), str(pocket_path()), "hf_test", "my-base", str(Path.cwd()), "/tmp/", "/home/"]
     found = {secret for secret in secrets for content in everything if secret.encode() in content}
@@ -225,15 +183,118 @@ def test_no_path_token_or_user_name_is_pushed(loopback: Loopback, run: Path, bas
     assert set(loopback.files(repo)) == {*PUSHED, "chat_template.jinja"}
 
 
-@pytest.mark.parametrize("name", ["replay.svg", "curves.png", "adapter/adapter_config.json"])
-def test_a_token_inside_a_file_stops_the_push(loopback: Loopback, run: Path, base: str, name: str) -> None:
-    content = (run / name).read_bytes()
-    (run / name).write_bytes(
-        re.sub(rb'"peft_version": "[^"]*"', b'"peft_version": "hf_test_owner"', content)
-        if name.endswith("json")
-        else content + b"hf_test_owner"
-    )
-    words = refused(loopback.owner.attempt(msgrpo, "push", "adapter", run, loopback.repository(), "--base", base))
-    assert f"{Path(name).name!r} is not pushed because it contains a token" in words
-    assert "hf_test_owner" not in words
-    assert len(loopback.hub.repositories) == 1
+# ---- adapters that cannot be used, and bases that others cannot load
+
+
+def change_weights(change: Any) -> Any:
+    def spoil(run: Path) -> None:
+        path = run / "adapter/adapter_model.safetensors"
+        save_file({name: change(name, tensor) for name, tensor in load_file(path).items()}, path)
+
+    return spoil
+
+
+def change_json(name: str, **changes: Any) -> Any:
+    return lambda run: (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | changes))
+
+
+def change_bytes(name: str, change: Any) -> Any:
+    return lambda run: (run / name).write_bytes(change((run / name).read_bytes()))
+
+
+def link_to_a_secret(run: Path) -> None:
+    (run / "replay.svg").unlink()
+    (run / "replay.svg").symlink_to("/etc/hostname")
+
+
+SETTINGS, WEIGHTS = "adapter/adapter_config.json", "adapter/adapter_model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (change_weights(lambda _, tensor: torch.zeros_like(tensor)), "is all zero: expected a trained adapter"),
+        (change_weights(lambda name, tensor: tensor * ("lora_B" not in name)), "is all zero: expected a trained adapter"),
+        (change_weights(lambda name, tensor: tensor * ("lora_A" not in name)), "does not change its base"),
+        (change_weights(lambda _, tensor: tensor * float("nan")), "weights that are not finite"),
+        (change_weights(lambda _, tensor: tensor[:1].contiguous()), "does not fit its base"),
+        (lambda run: (run / "adapter/adapter_model.bin").write_bytes(b""), "can run code when it is loaded"),
+        (change_bytes(WEIGHTS, lambda _: b"pickle"), "no adapter in"),
+        (change_json(SETTINGS, peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
+        (change_json(SETTINGS, megatron_config={"a": 1}), "which imports a module"),
+        (link_to_a_secret, "is a link"),
+        (change_bytes("replay.svg", lambda _: b"<text>/home/zaphod/x</text>"), "contains a path of this machine"),
+        (
+            change_bytes("replay.svg", lambda content: content + b"hf_test_owner"),
+            "'replay.svg' is not pushed because it contains",
+        ),
+        (
+            change_bytes("curves.png", lambda content: content + b"hf_test_owner"),
+            "'curves.png' is not pushed because it contains",
+        ),
+        (change_json(SETTINGS, peft_version="hf_test_owner"), "'adapter_config.json' is not pushed because it contains a token"),
+        (lambda run: (run / "summary.json").unlink(), "holds no finished run (no summary.json)"),
+        (change_bytes("summary.json", lambda _: b"["), "cannot be read"),
+        (change_json("summary.json", adapter={"success": float("nan")}), "success = nan"),
+        (change_json("summary.json", hardware="<script>"), "expected a plain name"),
+        (change_json("summary.json", base_commit="0" * 64), "has changed since the run was trained"),
+        (
+            change_bytes("config.toml", lambda text: text.replace(b'"pocket"', b'"/home/gone"')),
+            "was a folder that no longer exists",
+        ),
+    ],
+)
+def test_an_unusable_adapter_or_a_secret_is_refused_in_one_line(
+    loopback: Loopback, run: Path, base: str, spoil: Any, words: str
+) -> None:
+    spoil(run)
+    said = refused(loopback.owner.attempt(msgrpo, "push", "adapter", run, loopback.repository(), "--base", base))
+    assert words in said
+    assert "hf_test_owner" not in said
+    assert list(loopback.hub.repositories) == [("model", base)]
+
+
+def test_a_base_must_be_published_with_equal_files(loopback: Loopback, trained: Path, base: str) -> None:
+    def push(*flags: str) -> str:
+        return refused(loopback.owner.attempt(msgrpo, "push", "adapter", trained, loopback.repository(), *flags))
+
+    assert re.search("is on this machine only.*msgrpo push base", push())
+    commit, files = head(loopback, base), loopback.files(base)
+    settings = json.dumps(json.loads(files["tokenizer_config.json"]) | {"chat_template": "another"}).encode()
+    for name, content in (("tokenizer_config.json", settings), ("model.safetensors", b"other")):
+        loopback.owner.call(put, base, {name: content})
+        assert re.search(rf"is not the base of the adapter \({name} differs\)", push("--base", base))
+        loopback.owner.call(put, base, {name: files[name]})
+    loopback.owner.call(put, base, {"model.safetensors": b"other"})
+    repo = loopback.repository()
+    loopback.owner.call(push_adapter, trained, repo, base=f"{base}@{commit}")
+    assert json.loads(loopback.files(repo)["adapter_config.json"])["revision"] == commit
+
+
+def test_adapter_and_base_never_overwrite_another_model(loopback: Loopback, trained: Path, base: str) -> None:
+    other = loopback.repository()
+    loopback.owner.call(put, other, {"config.json": b'{"model_type": "llama"}', "model.safetensors": b"weights"})
+    before = loopback.files(base), loopback.files(other)
+    for command in (("adapter", trained, base, "--base", base), ("base", other)):
+        assert "holds something else" in refused(loopback.owner.attempt(msgrpo, "push", *command))
+    assert (loopback.files(base), loopback.files(other)) == before
+
+
+def test_a_base_on_the_hub_is_pinned_and_the_card_has_its_licence(loopback: Loopback, run: Path, base: str) -> None:
+    card = loopback.files(base)["README.md"].decode().replace("license: apache-2.0", "license: other\nlicense_name: research")
+    commit, repo = loopback.owner.call(put, base, {"README.md": card.encode()}), loopback.repository()
+    change_bytes("config.toml", lambda text: text.replace(b'"pocket"', f'"{base}"'.encode()))(run)
+    change_json("summary.json", base_commit=commit)(run)
+    loopback.owner.call(push_adapter, run, repo)
+    pushed = loopback.files(repo)
+    assert f'model = "{base}@{commit}"' in pushed["config.toml"].decode()
+    assert "license: other\nlicense_name: research\n" in pushed["README.md"].decode()
+
+
+def test_the_base_is_pushed_once_and_only_with_files_that_it_loads_from(loopback: Loopback, base: str) -> None:
+    assert loopback.owner.attempt(msgrpo, "push", "base", base).code == 0
+    assert len(loopback.commits(base)) == 2
+    local = {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name != "README.md"}
+    assert local.items() <= loopback.files(base).items()
+    assert set(loopback.files(base)) == {*local, "README.md", "replay.svg"}
+    assert "is for `msgrpo push adapter`" in refused(loopback.owner.attempt(msgrpo, "push", "base", base, "--base", base))

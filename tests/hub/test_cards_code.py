@@ -11,14 +11,9 @@ import torch
 from safetensors.torch import load, load_file
 
 from msgrpo_hub.downloads.names import pocket_path
-from tests.hub.conftest import FLAGS, msgrpo, refused, run_command
-from tests.hub.pushed_results import kept
-from tests.hub.pushed_results import load as load_results
-from tests.hub.pushed_results import push as push_results
-from tests.hub.pushed_rollouts import push as push_rollouts
-from tests.hub_server.client import LOADS_DATASETS, LOADS_MODELS
+from tests.hub.commands import FLAGS, files_of, load_table, msgrpo, push_results, push_rollouts, refused, run_command
+from tests.hub_server.client import LOADS_DATASETS, LOADS_MODELS, put
 from tests.hub_server.lanes import Loopback
-from tests.hub_server.operations import put
 
 warm = (*LOADS_MODELS, *LOADS_DATASETS, "msgrpo_hub.hub.rollouts")
 
@@ -66,12 +61,14 @@ def test_the_commands_of_the_results_card_add_a_player_and_update_the_page(
 ) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push_results, played / "random", repo)
-    loopback.owner.call(put, repo, {f"results/{name}": content for name, content in kept(played / "greedy").items()}, "dataset")
+    loopback.owner.call(
+        put, repo, {f"results/{name}": content for name, content in files_of(played / "greedy").items()}, "dataset"
+    )
     *_, commands = blocks(loopback, repo, "dataset", "bash")
     for command in commands.splitlines():
         done = loopback.owner.attempt(run_command, command, tmp_path)
         assert done.code == 0, done.err
-    assert {run["player"] for run in loopback.owner.call(load_results, repo)} == {"random", "greedy"}
+    assert {run["player"] for run in loopback.owner.call(load_table, repo)[0]} == {"random", "greedy"}
 
 
 def rendered(repo: str) -> str:

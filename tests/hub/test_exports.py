@@ -20,9 +20,8 @@ from msgrpo_hub.hub.leaderboard import Leaderboard, read_leaderboard
 from msgrpo_hub.players.registry import Player
 from msgrpo_hub.players.scripted import choose_random
 from tests import identities
-from tests.hub.conftest import msgrpo, refused
-from tests.hub.pushed_results import push
-from tests.hub_server.cards import faults_of
+from tests.hub.commands import msgrpo, push_results, refused
+from tests.hub_server.cards import errors_of
 from tests.hub_server.lanes import Loopback
 from tests.identities import MODEL, batched, served
 
@@ -39,13 +38,9 @@ NAMELESS: tuple[dict[str, Any], ...] = (
 )
 
 
-def name_of(identity: dict[str, Any]) -> str:
-    return str(next(identity[key] for key in ("player", "server", "adapter", "base") if key in identity))
-
-
 def play(folder: Path, identity: dict[str, Any], episodes: int = 30) -> None:
     """Runs with the identity of a player; the actions are those of `random`."""
-    name = name_of(identity)
+    name = str(next(identity[key] for key in ("player", "server", "adapter", "base") if key in identity))
     place = f"{re.sub('[^A-Za-z0-9_]', '-', name.replace('/', '__'))}/x"
     player = Player(name=name, policy=ScriptedPolicy(choose_random), identity=identity, folder=place)
     for task in TASKS:
@@ -74,7 +69,7 @@ def test_the_files_of_a_model_are_those_of_the_hub(board: Leaderboard, tmp_path:
     }
     assert len(written) == 2
     metadata = yaml.safe_load((home / "model-index.yaml").read_text())
-    assert list(faults_of("model", metadata)) == []
+    assert list(errors_of("model", metadata)) == []
     [model] = metadata["model-index"]
     assert model["name"] == "lake"
     values = {result["dataset"]["type"]: result["metrics"][0]["value"] for result in model["results"]}
@@ -110,7 +105,7 @@ def test_the_command_exports_a_published_leaderboard_with_links_to_its_runs(
     loopback: Loopback, folder: Path, tmp_path: Path
 ) -> None:
     repo, out = loopback.repository("dataset"), tmp_path / "out"
-    pushed = loopback.owner.call(push, folder, repo, private=False)
+    pushed = loopback.owner.call(push_results, folder, repo, private=False)
     done = loopback.nobody.attempt(msgrpo, "export", repo, out, "--benchmark-id", "ada/text-games", "--json")
     assert done.code == 0, done.err
     paths = [Path(path) for path in json.loads(done.out)]

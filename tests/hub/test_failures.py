@@ -1,27 +1,30 @@
-"""Failures between this machine and the Hub, as the command line reports them. `test_uploading` has more about pushes."""
+"""Downloads that fail, the cache without a network, and adapters in folders of a repository."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from msgrpo_hub.downloads.names import pocket_path
-from tests.hub.conftest import msgrpo
+from msgrpo_hub.evaluation.suites import hash_of
+from tests.hub.commands import LAKE, SUITE, Files, downloaded, head, msgrpo, play, put_here
+from tests.hub.test_hostile import open_model
 from tests.hub.test_uploading import said
-from tests.hub_server.client import LOADS_MODELS, Client, Finished
+from tests.hub_server.client import LOADS_MODELS, Finished, put
 from tests.hub_server.lanes import Loopback
-from tests.hub_server.operations import create, put
 
 warm = LOADS_MODELS
 
-OFFLINE = {"HF_HUB_OFFLINE": "1"}
-UNREACHABLE = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+NETWORKS = pytest.mark.parametrize(
+    "network", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}], ids=["offline", "unreachable"]
+)
 
 
-def open_model(name: str) -> str:
-    """In the client's process: loads a model, and returns the commit that it says it took."""
+def load(name: str) -> str:
+    """In the client's process: loads a model, and returns its commit."""
     from msgrpo_hub.downloads.fetching import list_files
     from msgrpo_hub.models.language_model import LanguageModel
 
@@ -29,41 +32,35 @@ def open_model(name: str) -> str:
     return list_files(name.partition("@")[0]).commit
 
 
+def resolved(name: str) -> dict[str, str]:
+    """In the client's process: the identity of a player, and the name that loads it again."""
+    from msgrpo_hub.downloads.fetching import resolve
+
+    sources = resolve(name)
+    return {**sources.identity(), "pinned": sources.pinned}
+
+
 def ask_before_training(model: str) -> None:
-    """In the client's process: what `msgrpo train --push-to` asks first."""
+    """In the client's process: the checks of `msgrpo train --push-to-hub`."""
     from msgrpo_hub.hub.adapters import check_push
     from msgrpo_hub.training.config import TrainConfig
 
     check_push(TrainConfig(model=model), "ada/lake")
 
 
-def play(client: Client, model: str) -> Finished:
-    return client.attempt(msgrpo, "play", "FrozenLake-NotSlippery-v1", "--player", model, "--seed", "0")
-
-
 def refused(finished: Finished) -> str:
-    """The error message, which is one line without a traceback."""
+    """The error message after the lines of downloads."""
     assert finished.code == 2, finished.err
     assert "Traceback" not in finished.err
     return finished.err.splitlines()[-1]
 
 
 @pytest.fixture
-def model(loopback: Loopback) -> str:
-    """The built-in base as a public repository of ada's."""
-    repo = loopback.repository()
-    loopback.owner.call(create, repo, private=False)
-    files = {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name not in ("README.md", "scores.json")}
-    loopback.owner.call(put, repo, files)
-    loopback.forget_requests()
+def model(loopback: Loopback, sound_base: Files) -> str:
+    """The built-in base in a public repository."""
+    repo = put_here(loopback, sound_base)
+    loopback.stored(repo).private = False
     return repo
-
-
-def commit_of(loopback: Loopback, repo: str) -> str:
-    return loopback.refs(repo)["refs/heads/main"]
-
-
-# ---- who asks, and for what
 
 
 def hide(loopback: Loopback, repo: str) -> None:
@@ -96,14 +93,14 @@ def test_a_refusal_says_what_to_do(
 
 
 def test_a_cached_model_is_not_played_without_access(loopback: Loopback, model: str) -> None:
-    """The Hub's client would return the cached files, whatever the Hub answers."""
-    loopback.owner.call(open_model, model)
+    """The Hub's client would return the cached files."""
+    loopback.owner.call(load, model)
     hide(loopback, model)
-    assert "is missing or private" in said(loopback.nobody.attempt(open_model, model))
-    assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
+    assert "is missing or private" in said(loopback.nobody.attempt(load, model))
+    assert loopback.owner.call(load, model) == head(loopback, model)
 
 
-def test_a_gated_base_is_reported_before_an_adapter_of_it_is_trained_or_pushed(loopback: Loopback, model: str) -> None:
+def test_a_gated_base_is_reported_before_an_adapter_of_it_is_trained(loopback: Loopback, model: str) -> None:
     loopback.owner.call(put, model, {"README.md": b"---\nlicense: mit\n---\n"})
     gate(loopback, model)
     assert "is gated: request access" in said(loopback.stranger.attempt(ask_before_training, model))
@@ -111,54 +108,100 @@ def test_a_gated_base_is_reported_before_an_adapter_of_it_is_trained_or_pushed(l
     assert loopback.stranger.attempt(ask_before_training, model).error is None
 
 
-# ---- the Hub has other things to do
-
-
-@pytest.mark.parametrize("where", ["GET /api/models/", pytest.param("HEAD .*/resolve/", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("where", ["GET /api/models/", "HEAD .*/resolve/"])
 def test_a_server_error_of_the_hub_is_reported_as_such(loopback: Loopback, model: str, where: str) -> None:
-    loopback.fail("unavailable", where=where, times=99)
-    assert "HTTP 503" in said(loopback.owner.attempt(open_model, model))
+    loopback.fail(where, times=99)
+    assert "HTTP 503" in said(loopback.owner.attempt(load, model))
 
 
 def test_an_interrupted_download_is_completed(loopback: Loopback, model: str) -> None:
-    loopback.fail("truncated", where="GET .*/resolve/.*/model.safetensors")
-    assert loopback.owner.call(open_model, model) == commit_of(loopback, model)
+    loopback.fail("GET .*/resolve/.*/model.safetensors", status=0, truncate=100)
+    assert loopback.owner.call(load, model) == head(loopback, model)
     [weights] = loopback.machine.link.rglob("model.safetensors")
     assert weights.read_bytes() == (pocket_path() / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["config.json", "chat_template.jinja"])
 def test_a_file_that_arrives_shorter_than_listed_is_one_line(loopback: Loopback, model: str, name: str) -> None:
-    """Another answer than the one that HEAD announced."""
-    loopback.fail("unavailable", where=f"GET .*/resolve/.*/{name}", times=99, status=200)
-    words = refused(play(loopback.owner, model))
-    assert "check the network, then run the same command again" in words
+    loopback.fail(f"GET .*/resolve/.*/{name}", times=99, status=200)  # with another body
+    assert "check the network, then run the same command again" in refused(play(loopback.owner, model))
 
 
-# ---- no network
-
-
-@pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
+@NETWORKS
 def test_without_a_network_the_cached_commit_is_used_and_reported(
     loopback: Loopback, model: str, network: dict[str, str]
 ) -> None:
-    commit = loopback.owner.call(open_model, model)
+    commit = loopback.owner.call(load, model)
     loopback.owner.call(put, model, {"NOTES.md": b"later"})
-    finished = loopback.client(**network).attempt(open_model, model)
+    finished = loopback.client(**network).attempt(load, model)
     assert (finished.error, finished.value) == (None, commit), finished.err
     assert f"using {model} from the cache, at commit {commit}" in finished.err
 
 
-@pytest.mark.parametrize("network", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
+@NETWORKS
 def test_without_network_and_cache_the_error_names_what_is_missing(
     loopback: Loopback, model: str, network: dict[str, str]
 ) -> None:
     words = refused(play(loopback.client(**network), model))
     assert f"cannot load '{model}': expected 'pocket', a folder, or a Hub id that can be reached or is cached" in words
-    commit = loopback.owner.call(open_model, model)
+    commit = loopback.owner.call(load, model)
     [weights] = loopback.machine.link.rglob("model.safetensors")
     weights.unlink()
     words = refused(play(loopback.client(**network), model))
     assert f"the cache holds commit {commit} without its model.safetensors" in words
     shutil.rmtree(loopback.machine.link / "hub")
     assert "is cached" in refused(play(loopback.client(**network), f"{model}@{commit}"))
+
+
+# ---- adapters in folders: USER/REPO/FOLDER
+
+
+@pytest.fixture
+def folders(loopback: Loopback, sound_adapter: Files) -> str:
+    """A repository with adapters in two folders, and something else at the top."""
+    files = {f"{folder}/{name}": content for folder in ("a", "steps/20") for name, content in sound_adapter.items()}
+    return put_here(loopback, {**files, "config.json": b"{}", "b/README.md": b"# No adapter"})
+
+
+@pytest.mark.parametrize("folder", ["a", "steps/20"])
+def test_an_adapter_in_a_folder_plays_and_its_identity_is_commit_and_folder(
+    loopback: Loopback, folders: str, folder: str
+) -> None:
+    commit, name = head(loopback, folders), f"{folders}/{folder}"
+    assert play(loopback.owner, name).code == 0
+    assert downloaded(loopback) == {f"{folder}/adapter_config.json", f"{folder}/adapter_model.safetensors"}
+    identity = loopback.owner.call(resolved, name)
+    assert (identity["adapter"], identity["adapter_commit"]) == (name, commit)
+    assert identity["pinned"].endswith(f"+{name}@{commit}")
+    for player in (f"pocket+{name}", f"{name}@{commit}", f"pocket+{name}@main"):
+        assert loopback.owner.call(resolved, player)["adapter"] == name
+        assert loopback.owner.call(open_model, *player.split("+"))[0] == "loaded"
+
+
+def test_an_adapter_in_a_folder_is_evaluated_under_its_whole_name(loopback: Loopback, folders: str, tmp_path: Path) -> None:
+    suite, out = tmp_path / "tiny.toml", tmp_path / "results"
+    suite.write_text(SUITE.format(LAKE, 2, hash_of(LAKE)))
+    flags = ("--suite", suite, "--output-dir", out, "--max-new-tokens", 2, "--batch-size", 2)
+    done = loopback.owner.attempt(msgrpo, "eval", f"{folders}/a", *flags)
+    assert done.code == 0, done.err
+    found = [path.parent.name for path in out.glob(f"*/*+{head(loopback, folders)[:12]}")]
+    assert found == [f"{folders}/a".replace("/", "__")]
+
+
+@NETWORKS
+def test_without_a_network_the_cached_commit_of_the_folder_is_used(
+    loopback: Loopback, folders: str, network: dict[str, str]
+) -> None:
+    before = loopback.owner.call(resolved, f"{folders}/steps/20")
+    assert play(loopback.owner, f"{folders}/steps/20").code == 0
+    finished = loopback.client(**network).attempt(resolved, f"{folders}/steps/20")
+    assert finished.value == before, finished.err
+    assert play(loopback.client(**network), f"{folders}/steps/20").code == 0
+
+
+def test_a_folder_without_an_adapter_is_one_line(loopback: Loopback, folders: str) -> None:
+    for folder in ("b", "c/d"):
+        message, _ = loopback.owner.call(open_model, f"{folders}/{folder}")
+        assert message == f"no adapter in the folder {folder!r} of {folders!r}: expected adapter_config.json there"
+    message, _ = loopback.owner.call(open_model, "ada/missing/folder")
+    assert message.startswith("'ada/missing/folder', HTTP 404")

@@ -1,43 +1,49 @@
-"""Hostile repositories and folders: no foreign code runs, nothing more than needed is downloaded, and the refusal is one line."""
+"""Hostile repositories and folders: no foreign code runs, nothing but needed files is downloaded, the refusal is one line."""
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load, save
 
-from tests.hub.hostile import (
-    BASES,
-    CODE,
-    CONFIG,
-    HARMLESS,
-    INDEX,
-    PICKLE,
-    SETTINGS,
-    Change,
-    Files,
-    both,
-    downloaded,
-    drop,
-    edit,
-    open_model,
-    put_here,
-    settings,
-    write,
-)
-from tests.hub_server.client import LOADS_MODELS
+from tests.hub.commands import Change, Files, downloaded, edit, put_here, write_files
+from tests.hub_server.client import LOADS_MODELS, put
 from tests.hub_server.lanes import Loopback
-from tests.hub_server.operations import create, put
 from tests.hub_server.store import Blob
 
 warm = LOADS_MODELS
 
+MARKER = "it ran"
+"""A file that every payload makes, in the folder of the process."""
+CODE = f"open({MARKER!r}, 'w')\n".encode()
 
-def in_cache(loopback: Loopback) -> set[str]:
-    return {path.name for path in loopback.machine.link.rglob("*") if "snapshots" in path.parts and not path.is_dir()}
+
+class Payload:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (MARKER, "w")
+
+
+PICKLE = pickle.dumps(Payload())
+
+
+def open_model(name: str, adapter: str | None = None) -> tuple[str, bool]:
+    """In the client's process: loads a model. Returns the outcome, and whether a payload ran."""
+    from msgrpo_hub.errors import UserError
+    from msgrpo_hub.models import chat_templates
+    from msgrpo_hub.models.language_model import LanguageModel
+
+    chat_templates.SECONDS = 0.5  # for the endless template
+    try:
+        LanguageModel.from_pretrained(name, adapter, temperature=0.0, max_new_tokens=1)
+    except UserError as error:
+        return str(error), Path(MARKER).exists()
+    return "loaded", Path(MARKER).exists()
 
 
 def refusal(loopback: Loopback, source: str) -> str:
@@ -47,118 +53,162 @@ def refusal(loopback: Loopback, source: str) -> str:
     return message
 
 
+def in_cache(loopback: Loopback) -> set[str]:
+    return {path.name for path in loopback.machine.link.rglob("*") if "snapshots" in path.parts and not path.is_dir()}
+
+
+# ---- what an attacker does to sound files
+
+
+def write(name: str, content: bytes) -> Change:
+    return lambda files: files.update({name: content})
+
+
+def both(*changes: Change) -> Change:
+    return lambda files: [change(files) for change in changes]
+
+
+def drop(name: str) -> Change:
+    return lambda files: files.pop(name)
+
+
+def settings(**changes: Any) -> Change:
+    return edit("adapter_config.json", **changes)
+
+
+def tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    return lambda files: files.update({LORA: save({key: change(value) for key, value in load(files[LORA]).items()})})
+
+
+def sharded(name: str) -> Change:
+    index = {"metadata": {}, "weight_map": {"model.embed_tokens.weight": name}}
+    return both(drop(MODEL), write(INDEX, json.dumps(index).encode()))
+
+
+CONFIG, MODEL, INDEX, TEMPLATE = "config.json", "model.safetensors", "model.safetensors.index.json", "chat_template.jinja"
+SETTINGS, LORA, TOKENIZER = "adapter_config.json", "adapter_model.safetensors", "tokenizer_config.json"
+ENDLESS = b"{% for i in range(99999) %}" * 3 + b"{% endfor %}" * 3
+LONG = b"{% for i in range(99999) %}twenty characters...{% endfor %}"
+SECRETIVE = b"{{ cycler.__init__.__globals__.os.open('it ran', 64) }}{% for message in messages %}{% endfor %}"
+NO_REPOSITORY = "as its base: expected a repository"
+
+ADAPTERS: dict[str, tuple[Change, str, set[str]]] = {
+    "another method than LoRA": (settings(peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA", {SETTINGS}),
+    "a configuration of megatron": (settings(megatron_config={"a": 1}), "its megatron_config is {'a': 1}, which", {SETTINGS}),
+    "arguments for its tokenizer": (settings(tokenizer_kwargs={"trust_remote_code": 1}), "its tokenizer_kwargs", {SETTINGS}),
+    "a base at an absolute path": (settings(base_model_name_or_path="/etc"), f"'/etc' {NO_REPOSITORY}", {SETTINGS}),
+    "a base at home": (settings(base_model_name_or_path="~/secret"), NO_REPOSITORY, {SETTINGS}),
+    "a base above": (settings(base_model_name_or_path="../secret"), NO_REPOSITORY, {SETTINGS}),
+    "a base at an address": (settings(base_model_name_or_path="http://127.0.0.1/x"), NO_REPOSITORY, {SETTINGS}),
+    "a revision that is a path": (settings(revision="../../../secret"), "its revision", {SETTINGS}),
+    "an absurd rank": (settings(r=10**9), "its r is 1000000000, which is out of range", {SETTINGS}),
+    "not JSON": (write(SETTINGS, b"{"), "adapter_config.json is not JSON", {SETTINGS}),
+    "deeply nested JSON": (write(SETTINGS, b"[" * 200_000), "adapter_config.json is not JSON", {SETTINGS}),
+    "two megabytes": (write(SETTINGS, b"{}" + b" " * 2_000_000), "bytes; expected at most 1,000,000", set()),
+    "a pickle": (both(drop(LORA), write("adapter_model.bin", PICKLE)), "has adapter_model.bin, which can run code", {SETTINGS}),
+    "a pickle under another name": (write(LORA, PICKLE + b" " * 99), "is not a safetensors file", {SETTINGS, LORA}),
+    "a long header": (write(LORA, (2**40).to_bytes(8, "little") + b"{}"), "is not a safetensors file", {SETTINGS, LORA}),
+    "integers": (tensors(lambda tensor: tensor.to(torch.int8)), "is of type I8", {SETTINGS, LORA}),
+    "no numbers": (tensors(lambda tensor: tensor * float("nan")), "weights that are not finite", {SETTINGS, LORA}),
+    "another shape": (tensors(lambda tensor: tensor[:1].contiguous()), "does not fit its base", {SETTINGS, LORA}),
+    "an endless expression": (settings(target_modules=r"(?:\w+\.?)+!"), "they take more than 5 s", {SETTINGS, LORA}),
+    "a format that imports": (
+        write("msgrpo.json", b'{"prompt_format": "evil:run"}'),
+        "import code",
+        {SETTINGS, LORA, "msgrpo.json"},
+    ),
+    "a format at a path": (write("msgrpo.json", b'{"prompt_format": "../evil"}'), "expected {", {SETTINGS, "msgrpo.json"}),
+    "another template": (
+        write("msgrpo.json", b'{"prompt_format": "json", "chat_template_kwargs": {"chat_template": "x"}}'),
+        "'chat_template' in the msgrpo.json",
+        {SETTINGS, "msgrpo.json"},
+    ),
+    "nested play settings": (write("msgrpo.json", b"[" * 9_999), "msgrpo.json is not JSON", {SETTINGS, "msgrpo.json"}),
+    "long play settings": (write("msgrpo.json", b" " * 10_001), "10,001 bytes; expected at most 10,000", {SETTINGS}),
+}
+"""Change of a sound adapter → words of the refusal, and all files that are downloaded. `test_inspection` has every setting."""
+
+HARMLESS: dict[str, Any] = {
+    "auto_mapping": {"parent_library": "evil", "base_model_class": "C"},
+    "megatron_core": "evil",
+    "run_this": "evil",
+    "runtime_config": {"ephemeral_gpu_offload": True},
+    "corda_config": {"cache_file": "/etc/passwd"},
+    "eva_config": {"rho": 2.0},
+    "loftq_config": {"loftq_bits": 4},
+}
+"""Settings that PEFT does not get here."""
+
+OWN = both(edit(CONFIG, model_type="evil", auto_map={"AutoModelForCausalLM": "evil.M"}), write("evil.py", CODE))
+BASES: dict[str, tuple[Change, str, bool]] = {
+    "a pickle": (both(drop(MODEL), write("pytorch_model.bin", PICKLE)), "has pytorch_model.bin, which can run", False),
+    "code for an architecture of its own": (OWN, "cannot load", True),
+    "a quantisation that imports": (edit(CONFIG, quantization_config={"quant_method": "evil"}), "quantization_config", False),
+    "a kernel from another repository": (edit(CONFIG, _attn_implementation="evil/kernel"), "its _attn_implementation", False),
+    "weights elsewhere": (edit(CONFIG, transformers_weights="../x.safetensors"), "its transformers_weights", False),
+    "a model larger than its weights": (edit(CONFIG, num_hidden_layers=10**6), "far larger than its weights", False),
+    "an index that names a path above": (sharded("../x.safetensors"), "its index names the weights", False),
+    "an index that names a pickle": (sharded("model.bin"), "its index names the weights", False),
+    "an index without its files": (sharded("model-9.safetensors"), "no model-9.safetensors", False),
+    "a type that writes to the terminal": (edit(CONFIG, model_type="\x1b[2Jgone"), "?[2Jgone", True),
+    "a long header": (write(MODEL, (2**40).to_bytes(8, "little") + bytes(3_000_000)), "is not a safetensors file", True),
+    # also beside an adapter
+    "a vocabulary that is a secret": (edit(TOKENIZER, vocab_file="/etc/passwd"), "its tokenizer's vocab_file", False),
+    "a hidden vocabulary": (edit(TOKENIZER, vocab_file=".env"), "its tokenizer's vocab_file is '.env'", False),
+    "arguments for the tokenizer": (edit(TOKENIZER, init_inputs=["/etc/passwd"]), "its tokenizer's init_inputs", False),
+    "a template for the terminal": (write(TEMPLATE, b"{{ raise_exception('\x1b[2Jgone') }}"), "work (?[2Jgone)", True),
+    "an endless template": (write(TEMPLATE, ENDLESS), "is stopped: it takes more than 0.5 s for one prompt", True),
+    "a template of two megabytes": (write(TEMPLATE, LONG), "renders 1,999,980 characters for one prompt", True),
+    "a template that leaves its sandbox": (write(TEMPLATE, SECRETIVE), "does not work (access to attribute '__init__'", True),
+}
+"""Change of a sound base → words of the refusal, and whether the weights are downloaded before it."""
+
+
 def test_without_an_attack_base_and_adapter_load_and_nothing_else_is_downloaded(
     loopback: Loopback, sound_base: Files, sound_adapter: Files
 ) -> None:
-    """The control: the repositories also have code and pickles."""
     beside = {"evil.py": CODE, "sitecustomize.py": CODE, "pytorch_model.bin": PICKLE, "training_args.bin": PICKLE}
     beside |= {"adapter_model.bin": PICKLE, "onnx/model.safetensors": b"", "custom_generate/generate.py": CODE}
     base = put_here(loopback, sound_base | beside)
     assert loopback.owner.call(open_model, base) == ("loaded", False)
     assert downloaded(loopback) == in_cache(loopback) == set(sound_base)
-    files = dict(sound_adapter)
-    settings(base_model_name_or_path=base, revision=loopback.refs(base)["refs/heads/main"], **HARMLESS)(files)
-    own = {name: sound_base[name] for name in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")}
-    adapter = put_here(loopback, files | beside | own)
+    own = {name: sound_base[name] for name in (TEMPLATE, "tokenizer.json", TOKENIZER)}
+    pinned = settings(base_model_name_or_path=base, revision=loopback.stored(base).head.oid, **HARMLESS)
+    adapter = put_here(loopback, sound_adapter | beside | own, pinned)
     assert loopback.owner.call(open_model, adapter) == ("loaded", False)
-    assert downloaded(loopback) == {*sound_adapter, *own}  # of the base nothing: it is in the cache
+    assert downloaded(loopback) == {*sound_adapter, *own}  # the base is in the cache
 
 
-@pytest.mark.parametrize("attack", SETTINGS)
-def test_dangerous_adapter_settings_are_refused_before_the_weights_are_downloaded(
-    loopback: Loopback, sound_adapter: Files, attack: str
+@pytest.mark.parametrize(("change", "words", "fetched"), ADAPTERS.values(), ids=ADAPTERS)
+def test_a_hostile_adapter_is_refused_before_more_is_downloaded(
+    loopback: Loopback, sound_adapter: Files, change: Change, words: str, fetched: set[str]
 ) -> None:
-    change, words = SETTINGS[attack]
-    files = dict(sound_adapter)
-    change(files)
-    assert words in refusal(loopback, put_here(loopback, files))
-    assert downloaded(loopback) == in_cache(loopback) == {"adapter_config.json"}
+    assert words in refusal(loopback, put_here(loopback, sound_adapter, change))
+    assert downloaded(loopback) == in_cache(loopback) == fetched
 
 
-def tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
-    name = "adapter_model.safetensors"
-    return lambda files: files.update({name: save({key: change(value) for key, value in load(files[name]).items()})})
+@pytest.mark.parametrize(("change", "words", "late"), BASES.values(), ids=BASES)
+def test_a_hostile_base_is_refused(loopback: Loopback, sound_base: Files, change: Change, words: str, late: bool) -> None:
+    assert words in refusal(loopback, put_here(loopback, sound_base, change))
+    assert downloaded(loopback) <= {CONFIG, TOKENIZER, INDEX} | (set(sound_base) if late else set())
 
 
-WEIGHTS: dict[str, tuple[Change, str, set[str] | None]] = {
-    "a pickle": (
-        both(drop("adapter_model.safetensors"), write(adapter_model_bin=PICKLE)),
-        "has adapter_model.bin, which can run code when loaded",
-        {"adapter_config.json"},
-    ),
-    "a pickle under another name": (write(adapter_model_safetensors=PICKLE + b" " * 99), "is not a safetensors file", None),
-    "a header that is longer than the file": (
-        write(adapter_model_safetensors=(2**40).to_bytes(8, "little") + b"{}"),
-        "is not a safetensors file",
-        None,
-    ),
-    "integers": (tensors(lambda tensor: tensor.to(torch.int8)), "is of type I8", None),
-    "numbers that are not finite": (tensors(lambda tensor: tensor * float("nan")), "weights that are not finite", None),
-    "tensors of another shape": (tensors(lambda tensor: tensor[:1].contiguous()), "does not fit its base", None),
-    "a regular expression without end": (settings(target_modules=r"(?:\w+\.?)+!"), "they take more than 5 s", None),
-    "settings of two megabytes": (
-        lambda files: files.update({"adapter_config.json": files["adapter_config.json"] + b" " * 2_000_000}),
-        "bytes; expected at most 1,000,000",
-        set(),
-    ),
-}
-
-
-@pytest.mark.parametrize("attack", WEIGHTS)
-def test_malformed_adapters_are_refused(loopback: Loopback, sound_adapter: Files, attack: str) -> None:
-    change, words, only = WEIGHTS[attack]
-    files = dict(sound_adapter)
-    change(files)
-    assert words in refusal(loopback, put_here(loopback, files))
-    assert downloaded(loopback) == (set(sound_adapter) if only is None else only)
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "fetched"),
-    [
-        ('{"prompt_format": "evil:run"}', "would import code", True),
-        ('{"prompt_format": "../../evil"}', 'expected {"prompt_format": NAME} in its msgrpo.json', False),
-        (
-            '{"prompt_format": "json", "chat_template_kwargs": {"chat_template": "x"}}',
-            "'chat_template' in the msgrpo.json",
-            False,
-        ),
-        ("[" * 9_999, "msgrpo.json is not JSON", False),
-        ("{}" + " " * 10_000, "msgrpo.json would be 10,002 bytes; expected at most 10,000", False),
-    ],
-)
-def test_hostile_play_settings_are_refused(
-    loopback: Loopback, sound_adapter: Files, text: str, words: str, fetched: bool
-) -> None:
-    assert words in refusal(loopback, put_here(loopback, sound_adapter | {"msgrpo.json": text.encode()}))
-    assert ("adapter_model.safetensors" in downloaded(loopback)) == fetched
-
-
-@pytest.mark.parametrize("attack", BASES)
-def test_a_hostile_base_is_refused(loopback: Loopback, sound_base: Files, attack: str) -> None:
-    change, words, late = BASES[attack]
-    files = dict(sound_base)
-    change(files)
-    assert words in refusal(loopback, put_here(loopback, files))
-    assert downloaded(loopback) <= {CONFIG, "tokenizer_config.json", INDEX} | (set(sound_base) if late - {INDEX} else set())
-
-
-@pytest.mark.parametrize("attack", [name for name in BASES if "template" in name or "tokenizer" in name])
+@pytest.mark.parametrize("attack", [*BASES][-7:])
 def test_a_template_and_a_tokenizer_beside_an_adapter_pass_the_same_checks(
     loopback: Loopback, sound_base: Files, sound_adapter: Files, attack: str
 ) -> None:
     change, words, _ = BASES[attack]
-    files = sound_adapter | {name: text for name, text in sound_base.items() if "token" in name or "template" in name}
-    change(files)
-    assert words in refusal(loopback, put_here(loopback, files))
+    beside = {name: text for name, text in sound_base.items() if "token" in name or "template" in name}
+    assert words in refusal(loopback, put_here(loopback, sound_adapter | beside, change))
 
 
-def test_code_beside_an_architecture_that_the_library_knows_is_not_run(loopback: Loopback, sound_base: Files) -> None:
-    """Many sound models still have `auto_map`; the library's own code loads them."""
-    files = dict(sound_base) | {"evil.py": CODE}
-    edit(CONFIG, auto_map={"AutoModelForCausalLM": "evil.M", "AutoConfig": "evil.C"})(files)
-    edit("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]})(files)
-    assert loopback.owner.call(open_model, put_here(loopback, files)) == ("loaded", False)
+def test_code_beside_a_known_architecture_is_not_run(loopback: Loopback, sound_base: Files) -> None:
+    changes = (
+        edit(CONFIG, auto_map={"AutoModelForCausalLM": "evil.M", "AutoConfig": "evil.C"}),
+        edit(TOKENIZER, auto_map={"AutoTokenizer": ["evil.T", None]}),
+    )
+    repo = put_here(loopback, sound_base | {"evil.py": CODE}, *changes)
+    assert loopback.owner.call(open_model, repo) == ("loaded", False)
     assert "evil.py" not in downloaded(loopback)
 
 
@@ -170,17 +220,16 @@ class Huge(bytes):
 
 
 @pytest.mark.parametrize(
-    ("name", "limit"),
-    [("model.safetensors", 64 * 10**9), ("tokenizer.json", 64 * 10**6), ("chat_template.jinja", 10**6), (CONFIG, 10**6)],
+    ("name", "limit"), [(MODEL, 64 * 10**9), ("tokenizer.json", 64 * 10**6), (TEMPLATE, 10**6), (CONFIG, 10**6)]
 )
 def test_an_oversized_file_is_not_downloaded(loopback: Loopback, sound_base: Files, name: str, limit: int) -> None:
     repo = put_here(loopback, sound_base)
     loopback.stored(repo).head.files[name] = Blob(content=Huge(b"{}"))  # type: ignore[index]
     assert f"{name} would be {10**12:,} bytes; expected at most {limit:,}" in refusal(loopback, repo)
-    assert not {name, "model.safetensors"} & downloaded(loopback)
+    assert not {name, MODEL} & downloaded(loopback)
 
 
-# ---- names
+# ---- names, and bases that cannot be used
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b/../c", "a/b/", "ada/..", "ada/x--y", "ada/x\n", "http://x/y", ""])
@@ -197,31 +246,32 @@ def test_a_revision_that_is_a_path_never_reaches_the_hub(loopback: Loopback, rev
 
 def test_an_adapter_whose_base_is_an_adapter_is_refused(loopback: Loopback, sound_adapter: Files) -> None:
     first = put_here(loopback, sound_adapter)
-    files = dict(sound_adapter)
-    settings(base_model_name_or_path=first)(files)
-    assert f"names '{first}' as its base, but that is also an adapter" in refusal(loopback, put_here(loopback, files))
+    second = put_here(loopback, sound_adapter, settings(base_model_name_or_path=first))
+    assert f"names '{first}' as its base, but that is also an adapter" in refusal(loopback, second)
 
 
-def test_an_adapter_of_a_quantised_model_is_answered_with_how_to_name_another_base(
-    loopback: Loopback, sound_base: Files, sound_adapter: Files
+@pytest.mark.parametrize("card", [b"", b"---\nbase_model: org/original\n---\n", b"---\nbase_model: [org/original, org/x]\n---\n"])
+def test_quantised_and_gguf_copies_are_answered_with_the_original_on_their_card(
+    loopback: Loopback, sound_base: Files, sound_adapter: Files, card: bytes
 ) -> None:
-    files = dict(sound_base)
-    edit(CONFIG, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})(files)
-    copy, files = put_here(loopback, files), dict(sound_adapter)
-    settings(base_model_name_or_path=copy)(files)
-    adapter = put_here(loopback, files)
-    assert refusal(loopback, adapter).endswith(f"use the original model; name its base yourself: BASE+{adapter}")
+    """Unsloth's adapters name the 4-bit copy that they were trained on."""
+    original = "such as 'org/original'" if card else "the original model"
+    named = {"README.md": card} if card else {}
+    gguf = put_here(loopback, {"model-Q4_K_M.gguf": b"GGUF", **named} | ({} if card else {CONFIG: b"{}"}))
+    message = refusal(loopback, gguf)
+    assert message.startswith(f"{gguf!r} holds GGUF files, which cannot be trained on: use the original model in safetensors")
+    assert original in message
+    quantised = edit(CONFIG, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
+    copy = put_here(loopback, sound_base | named, quantised)
+    adapter = put_here(loopback, sound_adapter, settings(base_model_name_or_path=copy))
+    message = refusal(loopback, adapter)
+    assert message.startswith(f"the adapter {adapter!r} needs a base: {copy!r} is quantised (quantization_config)")
+    assert original in message
+    assert message.endswith(f"; name its base yourself: BASE+{adapter}")
     assert loopback.owner.call(open_model, "pocket", adapter) == ("loaded", False)
 
 
-# ---- folders
-
-
-def folder_of(files: Files, folder: Path) -> str:
-    folder.mkdir()
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
-    return str(folder)
+# ---- folders, and downloads that are whole
 
 
 @pytest.mark.parametrize("attack", ["a pickle", "weights elsewhere", "an index that names a path above"])
@@ -231,18 +281,15 @@ def test_a_hostile_folder_is_refused_like_a_hostile_repository(
     change, words, _ = BASES[attack]
     files = dict(sound_base)
     change(files)
-    assert words in refusal(loopback, folder_of(files, tmp_path / "base"))
+    assert words in refusal(loopback, str(write_files(tmp_path, files)))
 
 
 def test_an_adapter_in_a_folder_may_name_a_base_in_a_folder(
     loopback: Loopback, sound_base: Files, sound_adapter: Files, tmp_path: Path
 ) -> None:
     files = dict(sound_adapter)
-    settings(base_model_name_or_path=folder_of(sound_base, tmp_path / "base"))(files)
-    assert loopback.owner.call(open_model, folder_of(files, tmp_path / "adapter")) == ("loaded", False)
-
-
-# ---- downloads are whole
+    settings(base_model_name_or_path=str(write_files(tmp_path / "base", sound_base)))(files)
+    assert loopback.owner.call(open_model, str(write_files(tmp_path / "adapter", files))) == ("loaded", False)
 
 
 SMALL = {"a.txt": b"one", "b.txt": b"three"}
@@ -267,9 +314,8 @@ def download_twice(repo: str) -> str:
     return ""
 
 
-def test_a_part_in_the_cache_is_not_taken_for_the_whole(loopback: Loopback) -> None:
+def test_a_part_in_the_cache_does_not_pass_as_the_whole(loopback: Loopback) -> None:
     repo = loopback.repository()
-    loopback.owner.call(create, repo)
     loopback.owner.call(put, repo, SMALL)
-    loopback.fail("unavailable", where=f"GET /api/models/{repo}/", status=403)
+    loopback.fail(f"GET /api/models/{repo}/", status=403)
     assert "arrived incomplete" in loopback.owner.call(download_twice, repo)

@@ -1,4 +1,4 @@
-"""Jobs: what is sent, what is said before, what is refused before anything is sent, and what comes of it."""
+"""Jobs: the request, the price named before it, the refusals before anything is sent, and the end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import HfApi
 
 from msgrpo_hub import __version__
-from tests.hub.conftest import msgrpo, refused
-from tests.hub_server.client import LOADS_MODELS, Finished
+from msgrpo_hub.hub.checkpoints import push_state
+from tests.hub.commands import msgrpo, refused
+from tests.hub_server.client import LOADS_MODELS, Client, Finished, put
 from tests.hub_server.jobs import HARDWARE, Job
 from tests.hub_server.lanes import Loopback
 
@@ -20,11 +20,6 @@ warm = LOADS_MODELS
 
 TRAINING = "jobs train --game FrozenLake-NotSlippery-v1 --updates 2 --flavor a10g-large"
 EVALUATION = "jobs eval random greedy --suite quick --flavor cpu-basic"
-
-
-def put_file(repo: str) -> None:
-    HfApi().create_repo(repo, private=False)
-    HfApi().upload_file(path_or_fileobj=b"1", path_in_repo="a.txt", repo_id=repo)
 
 
 def succeeds(job: Job) -> int:
@@ -40,11 +35,7 @@ def ready(loopback: Loopback) -> Loopback:
 
 
 def run(loopback: Loopback, line: str, *more: object, **settings: str) -> Finished:
-    return (
-        loopback.client(**settings).attempt(msgrpo, *line.split(), *more)
-        if settings
-        else loopback.owner.attempt(msgrpo, *line.split(), *more)
-    )
+    return loopback.client(**settings).attempt(msgrpo, *line.split(), *more)
 
 
 def spec(loopback: Loopback) -> dict[str, Any]:
@@ -52,13 +43,12 @@ def spec(loopback: Loopback) -> dict[str, Any]:
     return dict(job.spec)
 
 
-def test_a_training_is_sent_as_a_command_of_uv_whose_only_secrets_are_secrets(ready: Loopback, base: str) -> None:
+def test_a_training_is_sent_as_a_command_of_uv_with_the_token_as_its_only_secret(ready: Loopback, base: str) -> None:
     done = run(ready, TRAINING, "--base", base, "--push-to-hub", "ada/lake", "--attempts", 3, "--timeout", "90m", "--public")
     assert done.code == 0, done.err
     [job] = ready.hub.jobs.values()
     assert done.out.strip() == f"{ready.endpoint}/jobs/ada/{job.id}"
-    command = job.spec.pop("command")
-    assert command == [
+    assert job.spec.pop("command") == [
         *("uv", "run", "--with", f"msgrpo-hub=={__version__}", "--python", "3.12", "--module", "msgrpo_hub"),
         *("train", "--output-dir=run", "--resume", "--accept-rounding", "--updates=2", "--checkpoint-every=10.0"),
         *(f"--base={base}", "--push-to-hub=ada/lake", "--checkpoint-repo=ada/lake-run", "--public"),
@@ -73,14 +63,12 @@ def test_a_training_is_sent_as_a_command_of_uv_whose_only_secrets_are_secrets(re
         "labels": {"name": "msgrpo-train"},
         "dockerImage": "ghcr.io/astral-sh/uv:python3.12-bookworm",
     }
-    said = done.err.splitlines()
-    assert said[0] == (
-        "a10g-large (12 vCPU, 46 GB; 1 × A10G, 24 GB): $0.0250 a minute; at most $6.75 for 3 attempts of 1 h 30 min, "
-        "as the Hub says now"
-    )
-    assert said[1] == "the state of the run goes to ada/lake-run (private)"
-    assert said[2:4] == ["first line", "second line?[2J"]
-    assert re.fullmatch(r"completed after 0 s, about \$0\.0000", said[4])
+    machine = "a10g-large (12 vCPU, 46 GB; 1 × A10G, 24 GB): $0.0250 a minute"
+    first, second, *lines, end = done.err.splitlines()[:5]
+    assert first == f"{machine}; at most $6.75 for 3 attempts of 1 h 30 min, as the Hub says now"
+    assert second == "the state of the run goes to ada/lake-run (private)"
+    assert lines == ["first line", "second line?[2J"]
+    assert re.fullmatch(r"completed after 0 s, about \$0\.0000", end)
     assert "Next: msgrpo eval ada/lake" in done.err
 
 
@@ -136,15 +124,14 @@ def test_a_wheel_goes_to_the_private_repository_and_the_job_sees_it_as_a_file(re
 
 def test_the_extras_that_a_run_needs_are_installed(ready: Loopback) -> None:
     more = ["--model", "ada/large", "--load-in-4bit", "--report-to", "tensorboard"]
-    ready.owner.call(put_file, "ada/large")
+    ready.owner.call(put, "ada/large", {"a.txt": b"1"})
     done = run(ready, TRAINING, *more, "--push-to-hub", "ada/lake")
     assert done.code == 0, done.err
     command = spec(ready)["command"]
     assert command[2:6] == ["--with", f"msgrpo-hub[quantized]=={__version__}", "--with", "tensorboard"]
 
 
-def test_what_a_resumed_run_may_change_is_sent_as_it_was_typed(ready: Loopback, base: str) -> None:
-    """Also where it is the default, since the run in the repository may have been begun otherwise."""
+def test_flags_that_a_resumed_run_may_change_are_sent_even_if_they_are_the_default(ready: Loopback, base: str) -> None:
     typed = ["--max-rows", "512", "--report-to", "none", "--no-gradient-checkpointing"]
     done = run(ready, TRAINING, *typed, "--base", base, "--push-to-hub", "ada/lake")
     assert done.code == 0, done.err
@@ -178,14 +165,8 @@ def test_a_job_that_fails_ends_the_command_with_its_reason(loopback: Loopback) -
         (f"{EVALUATION} --push-to-hub ada/board --timeout soon", "--timeout 'soon': expected a number with s, m, h or d"),
         (f"{EVALUATION} --push-to-hub ada/board --wheel gone.whl", "--wheel 'gone.whl': expected a wheel of msgrpo-hub"),
         (f"{EVALUATION} --push-to-hub ada/board --suite mine.toml", "--suite 'mine.toml' is a file of this machine"),
-        (
-            f"{EVALUATION} --push-to-hub ada/board --prompt-format mine:FORMAT",
-            "--prompt-format 'mine:FORMAT' is on this machine only",
-        ),
-        (
-            "jobs eval @ --flavor cpu-basic --push-to-hub ada/board",
-            "is on this machine only: expected a player that the job can load",
-        ),
+        (f"{EVALUATION} --push-to-hub ada/board --prompt-format mine:FORMAT", "'mine:FORMAT' is on this machine only"),
+        ("jobs eval @ --flavor cpu-basic --push-to-hub ada/board", "only: expected a player that the job can load"),
         (f"{EVALUATION.replace('cpu-basic', 'a10g-larg')} --push-to-hub ada/board", "did you mean 'a10g-large'?"),
         (f"{TRAINING} --push-to-hub ada/lake", "the base 'pocket' is on this machine only"),
         (f"{TRAINING} --push-to-hub ada/lake --model @", "--model '@' is on this machine only"),
@@ -200,40 +181,37 @@ def test_a_mistake_is_one_line_before_anything_is_sent(line: str, words: str, re
     assert not ready.requests("POST")
 
 
-def test_the_hub_that_wants_a_plan_or_another_token_is_told_in_one_line(ready: Loopback) -> None:
-    ready.fail("unavailable", where="POST /api/jobs/ada", status=402, message="Jobs need a plan")
-    done = run(ready, EVALUATION, "--push-to-hub", "ada/board")
-    assert "'Jobs', HTTP 402 (Jobs need a plan): a paid plan is required" in done.err.splitlines()[-1]
-    assert "jobs ps" not in done.err  # a refused job does not run
-    done = ready.reader.attempt(msgrpo, *EVALUATION.split(), "--push-to-hub", "ada/board")
-    assert "the token may not do this" in done.err.splitlines()[-1]
-    done = ready.nobody.attempt(msgrpo, *EVALUATION.split(), "--push-to-hub", "ada/board")
-    assert "no token for the Hub was found" in done.err.splitlines()[-1]
+def test_each_failure_of_the_hub_is_one_line_and_only_a_lost_answer_says_to_look_for_the_job(ready: Loopback) -> None:
+    def last(client: Client) -> str:
+        return client.attempt(msgrpo, *EVALUATION.split(), "--push-to-hub", "ada/board").err.splitlines()[-1]
+
+    ready.fail("POST /api/jobs/ada", status=402, message="Jobs need a plan")
+    said = last(ready.owner)
+    assert "'Jobs', HTTP 402 (Jobs need a plan): a paid plan is required" in said
+    assert "jobs ps" not in said
+    assert "the token may not do this" in last(ready.reader)
+    assert "no token for the Hub was found" in last(ready.nobody)
+    look = "): look with `hf jobs ps` whether the job runs, before the same command sends another"
+    for fault, words in ({"status": 0, "truncate": 0}, "the Hub cannot be reached ("), ({"status": 500}, "'Jobs', HTTP 500 ("):
+        ready.fail("POST /api/jobs/ada", times=20, **fault)
+        said = last(ready.owner)
+        assert said.startswith(f"error: {words}")
+        assert said.endswith(look) or fault["status"] == 500
+        assert look[3:] in said
+        ready.world.faults.clear()
+    assert not ready.hub.jobs or len(ready.hub.jobs) <= 1
 
 
 def test_a_log_that_breaks_off_does_not_ask_for_a_second_job(ready: Loopback) -> None:
-    ready.fail("unavailable", where="GET /api/jobs/ada/[^/]+/logs", times=20)
-    done = run(ready, EVALUATION, "--push-to-hub", "ada/board")
-    [job] = ready.hub.jobs
-    last = done.err.splitlines()[-1]
+    ready.fail("GET /api/jobs/ada/[^/]+/logs", times=20)
+    last = run(ready, EVALUATION, "--push-to-hub", "ada/board").err.splitlines()[-1]
     assert "; unless it has ended, the job goes on: watch it with `hf jobs logs --follow " in last
     assert last.startswith("error: the job cannot be followed ('Jobs', HTTP 503 (")
-    assert len(ready.hub.jobs) == 1, job
-
-
-def test_a_lost_answer_says_to_look_before_another_job_is_sent(ready: Loopback) -> None:
-    ready.fail("lost_answer", where="POST /api/jobs/ada", times=20)
-    done = run(ready, EVALUATION, "--push-to-hub", "ada/board")
-    look = "): look with `hf jobs ps` whether the job runs, before the same command sends another"
-    assert done.err.splitlines()[-1].startswith("error: the Hub cannot be reached (")
-    assert done.err.splitlines()[-1].endswith(look)
+    assert len(ready.hub.jobs) == 1
 
 
 def test_another_run_in_the_repository_is_refused_before_it_costs_anything(ready: Loopback, base: str, trained: Path) -> None:
-    from msgrpo_hub.hub.checkpoints import push_state
-
     ready.owner.call(push_state, trained, "ada/lake-run", ("config.toml",), "2 updates")
-    done = run(ready, TRAINING, "--base", base, "--push-to-hub", "ada/lake")
-    assert "'ada/lake-run' holds a run with " in done.err.splitlines()[-1]
-    assert "or the name of another repository" in done.err.splitlines()[-1]
+    last = run(ready, TRAINING, "--base", base, "--push-to-hub", "ada/lake").err.splitlines()[-1]
+    assert re.search("'ada/lake-run' holds a run with .* or the name of another repository", last)
     assert not ready.hub.jobs

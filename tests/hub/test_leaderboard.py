@@ -1,79 +1,96 @@
-"""The leaderboard of a results dataset: computed from the runs, pinned to a commit, shown in three forms."""
+"""The leaderboard of a results dataset: computed from runs that replay, pinned to a commit, shown in three forms."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from huggingface_hub.hf_api import RepoFile
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import load_result, run_tables
+from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.evaluation.tables import results_table
+from msgrpo_hub.evaluation.untrusted import checked_run
 from msgrpo_hub.evaluation.verify import NOT_CHECKED
 from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard, read_published
 from msgrpo_hub.hub.uploading import Target
-from tests.hub.conftest import msgrpo, refused
-from tests.hub.leaderboards import TASK, read
-from tests.hub.pushed_results import TASKS, push
-from tests.hub_server.client import Client
-from tests.hub_server.lanes import Lane, Loopback
+from msgrpo_hub.storage import run_files
+from tests.examples import examples
+from tests.hub.commands import TASKS, Files, files_of, head, msgrpo, push_results, read_board, refused, write_files
+from tests.hub_server.client import Client, put
+from tests.hub_server.lanes import Loopback
+from tests.hub_server.store import Blob
+
+TASK = TASKS[0]
+
+
+def one_run(folder: Path) -> Files:
+    """The files of the run of `greedy` on the first task."""
+    return {name: content for name, content in files_of(folder / "greedy").items() if f"/{TASK}/" in name}
+
+
+def as_claimed(run: Path) -> Path:
+    """Makes the tables and the summary of a run fit its configuration and the hash that its folder claims."""
+    result = load_result(run)
+    indices = range(len(result.episodes))
+    run_files.write_tables(run, run_tables(result.config, indices, result.episodes, result.scores, result.steps))
+    seeds = [episode.seed for episode in result.episodes]
+    figures = summarise(result.task, seeds, result.scores, result.steps, int(run.name, 16))
+    (run / "results.json").write_text(json.dumps({**result.summary, **figures, "run": run.name}))
+    return run
+
 
 # ---- what it shows
 
 
-def test_the_leaderboard_is_pinned_to_the_commit_that_it_names(hub: Lane, played: Path) -> None:
-    repo = hub.repository("dataset")
-    first = hub.owner.call(push, played / "random", repo, private=True)
-    second = hub.owner.call(push, played / "greedy", repo, private=True)
-    now, before = hub.owner.call(read, repo), hub.owner.call(read, repo, first.commit)
-    assert (now["commit"], before["commit"]) == (second.commit, first.commit)
-    assert {run["player"] for run in now["results"]} == {"random", "greedy"}
-    assert {run["player"] for run in before["results"]} == {"random"}
-
-
-def test_the_leaderboard_of_a_pull_request_can_be_read_before_merging(loopback: Loopback, played: Path) -> None:
+def test_it_is_pinned_to_its_commit_and_a_pull_request_can_be_read_before_merging(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, played / "random", repo, private=False)
-    loopback.stranger.call(push, played / "greedy", repo, create_pr=True)
-    assert {run["player"] for run in loopback.owner.call(read, repo, "refs/pr/1")["results"]} == {"random", "greedy"}
+    first = loopback.owner.call(push_results, played / "random", repo, private=False)
+    loopback.stranger.call(push_results, played / "greedy", repo, create_pr=True)
+    boards = [loopback.owner.call(read_board, repo, revision) for revision in (None, "refs/pr/1")]
+    second = loopback.owner.call(push_results, played / "greedy", repo)
+    boards += [loopback.owner.call(read_board, repo, revision) for revision in (None, first.commit)]
+    players = [{run["player"] for run in board["results"]} for board in boards]
+    assert players == [{"random"}, {"random", "greedy"}, {"random", "greedy"}, {"random"}]
+    assert [boards[index]["commit"] for index in (0, 2, 3)] == [first.commit, second.commit, first.commit]
 
 
-def test_a_folder_and_the_dataset_made_from_it_show_the_same(loopback: Loopback, played: Path) -> None:
+def test_a_folder_and_its_dataset_show_one_table_in_three_forms(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     for player in ("random", "greedy"):
-        loopback.owner.call(push, played / player, repo)
+        loopback.owner.call(push_results, played / player, repo, private=False)
 
-    def told(board: dict[str, Any]) -> list[dict[str, Any]]:
-        rows = [{key: value for key, value in row.items() if key != "folder"} for row in board["results"]]
+    def told(found: dict[str, Any]) -> list[dict[str, Any]]:
+        rows = [{key: value for key, value in row.items() if key != "folder"} for row in found["results"]]
         return sorted(rows, key=lambda row: str(row["run"]))
 
-    here, there = as_json(read_leaderboard(played)), loopback.owner.call(read, repo)
+    board, commit = read_leaderboard(played), head(loopback, repo, "dataset")
+    here, there = as_json(board), loopback.owner.call(read_board, repo)
     assert told(here) == told(there)
     assert (here["commit"], here["refused"], there["refused"]) == ("", {}, {})
-
-
-def test_the_command_shows_one_table_in_three_forms(loopback: Loopback, played: Path) -> None:
-    repo = loopback.repository("dataset")
-    for player in ("random", "greedy"):
-        loopback.owner.call(push, played / player, repo, private=False)
-    commit = loopback.refs(repo, "dataset")["refs/heads/main"]
     terminal, markdown, plain = (
         loopback.nobody.attempt(msgrpo, "leaderboard", repo, *flags) for flags in ([], ["--markdown"], ["--json"])
     )
     assert [done.code for done in (terminal, markdown, plain)] == [0, 0, 0], terminal.err
-    board = read_leaderboard(played)
     said = f"Replayed: actions, rewards and scores follow from the replies. Not checked: {NOT_CHECKED}."
     assert terminal.out == f"{results_table(board.results)}\n\n{said}\n"
     assert as_markdown(board).endswith(f"\n\n*{said}*")
     assert markdown.out.count(f"](https://huggingface.co/datasets/{repo}/tree/{commit}/results/") == 4
     assert re.sub(r"\[(\w+)\]\([^)]*\)", r"\1", markdown.out) == as_markdown(board) + "\n"
-    rows = json.loads(plain.out)["results"]
-    assert [(row["player"], row["task"]) for row in rows] == [
-        (player, task) for task in sorted(TASKS) for player in ("greedy", "random")
-    ]
+    shown = [(row["player"], row["task"]) for row in json.loads(plain.out)["results"]]
+    assert shown == [(player, task) for task in sorted(TASKS) for player in ("greedy", "random")]
     assert f"{repo} at {commit}: 4 runs, each replayed" in terminal.err
 
 
@@ -84,19 +101,16 @@ def test_the_table_has_intervals_references_rates_and_the_best_first(played: Pat
     assert re.search(r"greedy +1 +1\.000 \[0\.886, 1\.000\] +1\.000 \[0\.886, 1\.000\] .* 0\.0% / 0\.0% / 0\.0%", lines[3])
 
 
-def test_one_task_can_be_asked_for_and_an_unknown_one_is_named(played: Path) -> None:
+def test_one_task_can_be_selected_and_an_unknown_one_is_named(played: Path) -> None:
     board = read_leaderboard(played)
     assert {result.task for result in board.of_task(TASKS[1]).results} == {TASKS[1]}
     with pytest.raises(UserError, match=f"unknown task 'FrozenLake-NotSlipery-v1': did you mean '{TASK}'"):
         board.of_task("FrozenLake-NotSlipery-v1")
 
 
-# ---- what is no leaderboard
-
-
 def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback, tmp_path: Path, played: Path) -> None:
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, played / "random", repo, private=True)
+    loopback.owner.call(push_results, played / "random", repo, private=True)
     cases: list[tuple[Client, list[object], str]] = [
         (loopback.owner, ["ada/none"], "'ada/none', HTTP 404"),
         (loopback.nobody, [repo], "is missing or private, and no token was found"),
@@ -114,3 +128,131 @@ def test_a_dataset_with_too_many_runs_is_refused_before_a_download() -> None:
     files = [RepoFile(path=f"results/a/b/c/{number:016x}/results.json", size=1, oid="") for number in range(5_001)]
     with pytest.raises(UserError, match="has 5,001 runs: expected at most 5,000"):
         read_published(Target(repo_id="ada/lake", kind="dataset"), "main", {file.path: file for file in files})
+
+
+# ---- what it does not show
+
+
+def with_json(**changes: Any) -> Callable[[bytes], bytes]:
+    return lambda content: json.dumps(json.loads(content) | changes).encode()
+
+
+def with_column(column: str, values: Callable[[int], pa.Array]) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        table, sink = pq.read_table(pa.BufferReader(content)), pa.BufferOutputStream()
+        pq.write_table(table.set_column(table.column_names.index(column), column, values(len(table))), sink)
+        return bytes(sink.getvalue())
+
+    return change
+
+
+SPOILED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
+    "a better summary": ("results.json", with_json(reward={"mean": 9.0, "low": 8.0, "high": 9.9}), "the summary does not"),
+    "a higher reward": ("episodes.parquet", with_column("reward", lambda n: pa.array([2.0] * n)), "its scores do not follow"),
+    "no identity": ("config.lock.json", with_json(identity={}), "what kind of player"),
+    "another name": ("config.lock.json", with_json(player="me"), "the run hash of its configuration"),
+    "other seeds": ("episodes.parquet", with_column("seed", lambda n: pa.array(range(n))), "are not those of the suite"),
+    "other replies": ("steps.parquet", with_column("reply", lambda n: pa.array(["no"] * n)), "its reply does not parse to"),
+    "an open run": ("results.json", with_json(complete=False), "it is not complete"),
+    "a billion episodes": ("config.lock.json", with_json(episodes=10**9), "number of episodes is not between"),
+    "another harness": ("config.lock.json", with_json(harness="x" * 9999), "version 'xxxxxxxxxxxxxxxxxxxx' of the harness"),
+    "control characters": ("config.lock.json", with_json(player="\x1b]0;owned\x07"), "a name that is not plain"),
+    "markup": ("config.lock.json", with_json(player="a|[b](javascript:x)<script>"), "a name that is not plain"),
+    "identity within": ("config.lock.json", with_json(identity={"kind": {"a": 1}}), "neither plain names nor numbers"),
+    "brackets": ("results.json", lambda _: b"[" * 99_000, "cannot be read (RecursionError)"),
+    "a pickle": ("episodes.parquet", lambda _: b"\x80\x04\x95", "episodes.parquet cannot be read"),
+    "other columns": ("episodes.parquet", with_column("seed", lambda n: pa.array(["1"] * n)), "has other columns"),
+    "holes": ("steps.parquet", with_column("reply", lambda n: pa.array([None] * n, pa.string())), "rows without reply"),
+    "a long reply": ("steps.parquet", with_column("reply", lambda n: pa.array(["x" * 200_001] * n)), "a reply of more than"),
+    "a giant": ("results.json", lambda content: content + b" " * 200_000, "bytes: expected at most 100,000"),
+}
+
+
+@pytest.mark.parametrize(("name", "change", "words"), SPOILED.values(), ids=SPOILED)
+def test_a_run_that_does_not_replay_is_not_listed(
+    played: Path, tmp_path: Path, name: str, change: Callable[[bytes], bytes], words: str
+) -> None:
+    files = one_run(played)
+    write_files(tmp_path, {path: change(content) if path.endswith(name) else content for path, content in files.items()})
+    board = read_leaderboard(tmp_path)
+    assert board.results == ()
+    [why] = board.refused.values()
+    assert words in why
+    assert re.fullmatch(r"[\w .,:;()+=/'-]{1,320}", why.replace("?", ""), re.ASCII)
+
+
+def test_refused_runs_of_a_dataset_are_reported_and_the_others_listed(loopback: Loopback, played: Path) -> None:
+    """Too large runs are not downloaded, and other files are not opened."""
+    good, spoiled, places = files_of(played / "random"), {}, []
+    for number, (name, change, _) in enumerate(SPOILED.values()):
+        for path, content in one_run(played).items():
+            folder, _, file = path.rpartition("/")
+            moved = f"evil/{number}/{folder.split('/', 2)[2]}"
+            spoiled[f"{moved}/{file}"] = change(content) if path.endswith(name) else content
+        places.append(moved)
+    strange = {"evil.pkl": b"\x80", "a/b/weights.pt": b"\x80", "greedy/v1/x/0123456789abcdef/run.py": b"raise SystemExit"}
+    repo = loopback.repository("dataset")
+    files = {f"results/{name}": content for name, content in (good | spoiled | strange).items()}
+    loopback.owner.call(put, repo, files, "dataset")
+    odd = ["../../x", "../v1/x/0123456789abcdef/results.json", "a/b/c/\x1b]0;owned\x07", "a/b/**/0123456789abcdef/results.json"]
+    blobs = {f"results/{name}": Blob(content=b"{}") for name in odd}  # the client would not push them
+    loopback.stored(repo, "dataset").put("refs/heads/main", blobs, "Tricks", "bob")
+    loopback.world.requests.clear()
+    board = loopback.owner.call(read_board, repo)
+    assert {run["player"] for run in board["results"]} == {"random"}
+    shown = {re.sub("[^\\w./;]", "?", name, flags=re.ASCII) for name in odd}
+    assert set(board["refused"]) == {*places, *strange, *shown}
+    assert {board["refused"][name] for name in {*strange, *shown}} == {"it is not a file of a run and was not opened"}
+    fetched = {line.partition("/results/")[2].rpartition("/")[0] for line in loopback.requests("/resolve/")}
+    downloaded = {"/".join(path.split("/")[:4]) for path in good} | {*places} - {places[list(SPOILED).index("a giant")]}
+    assert fetched == downloaded
+
+    done = loopback.owner.attempt(msgrpo, "leaderboard", repo)
+    assert done.code == 0
+    assert done.err.count("\nnot listed: ") == len(board["refused"])
+    assert "\x1b" not in done.err
+
+
+def test_a_stored_table_is_never_trusted(loopback: Loopback, played: Path) -> None:
+    repo = loopback.repository("dataset")
+    pushed = loopback.owner.call(push_results, played / "random", repo)
+    table = with_column("reward", lambda n: pa.array([1.0] * n))(loopback.files(repo, "dataset")["leaderboard.parquet"])
+    loopback.owner.call(put, repo, {"leaderboard.parquet": table}, "dataset")
+    before, after = (loopback.owner.call(read_board, repo, revision) for revision in (pushed.commit, "main"))
+    assert [run["reward"] for run in before["results"]] == [run["reward"] for run in after["results"]]
+
+
+def test_two_different_runs_with_the_same_hash_are_both_refused(own: Path) -> None:
+    """Otherwise the alphabetically first run could impersonate another player."""
+    [run] = [path.parent for path in own.rglob("config.lock.json") if TASK in path.parts]
+    twin = own / "aaa" / "v1" / TASK / run.name
+    shutil.copytree(run, twin)
+    assert len(read_leaderboard(own).results) == 2
+    evaluate("greedy", Suite(name="tiny", tasks=(TASK,), episodes=30), own / "other")
+    shutil.copytree(next((own / "other").rglob("steps.parquet")).parent, twin, dirs_exist_ok=True)
+    shutil.copy(run / "config.lock.json", twin)
+    assert json.loads((twin / "results.json").read_text())["run"] != run.name
+    assert checked_run(as_claimed(twin)).summary["reward"]["mean"] == 1.0  # it replays, only the player is a lie
+    board = read_leaderboard(own)
+    assert sorted(board.refused.values()) == ["two runs with the same hash differ"] * 2
+    assert {result.player for result in board.results if result.task == TASK} == {"greedy"}
+
+
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_run_with_changed_bytes_is_the_same_run_or_refused(
+    played: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    files = {Path(path).name: content for path, content in one_run(played).items()}
+    name = data.draw(st.sampled_from(sorted(files)))
+    content = bytearray(files[name])
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    [run] = {path.parent for path in (played / "greedy").rglob("config.lock.json") if TASK in path.parts}
+    folder = write_files(tmp_path_factory.mktemp("fuzz") / run.name, files | {name: bytes(content)})
+    try:
+        changed = checked_run(folder)
+    except UserError:
+        return
+    honest = checked_run(run)
+    assert (changed.config, changed.episodes, changed.scores) == (honest.config, honest.episodes, honest.scores)

@@ -7,29 +7,23 @@ import shutil
 from pathlib import Path
 
 from msgrpo_hub.downloads.names import pocket_path
-from tests.hub.conftest import FLAGS, msgrpo, refused
+from tests.hub.commands import FLAGS, head, msgrpo, refused
+from tests.hub_server.client import put
 from tests.hub_server.lanes import Loopback
 
 ARGUMENTS = [*FLAGS.split(), "--test-episodes", "0"]
 
 
-def add_a_file(repo: str) -> None:
-    """The head of the base moves on."""
-    from huggingface_hub import HfApi
-
-    HfApi().upload_file(path_or_fileobj=b"later", path_in_repo="NOTES.md", repo_id=repo)
-
-
 def test_a_resumed_run_keeps_the_base_commit_it_started_with(loopback: Loopback, base: str, tmp_path: Path) -> None:
-    began, whole, folder = loopback.refs(base)["refs/heads/main"], tmp_path / "whole", tmp_path / "run"
+    began, whole, folder = head(loopback, base), tmp_path / "whole", tmp_path / "run"
     command = ["train", *ARGUMENTS, "--updates", "2", "--model", base, "--output-dir"]
     done = loopback.nobody.attempt(msgrpo, *command, whole)
     assert done.code == 0, done.err
     shutil.copytree(whole, folder)
     for left in ("summary.json", "adapter/adapter_config.json"):
         (folder / left).unlink()
-    loopback.owner.call(add_a_file, base)
-    assert loopback.refs(base)["refs/heads/main"] != began
+    loopback.owner.call(put, base, {"NOTES.md": b"later"})
+    assert head(loopback, base) != began
     done = loopback.nobody.attempt(msgrpo, *command, folder, "--resume")
     assert done.code == 0, done.err
     summary, settings = (json.loads((folder / name).read_text()) for name in ("summary.json", "adapter/adapter_config.json"))

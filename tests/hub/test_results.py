@@ -1,60 +1,71 @@
-"""Evaluation results in a dataset: a push adds runs, keeps the others, and makes the table from all of them."""
+"""Results in a dataset: a push adds runs that replay, keeps the others, and makes the table from all of them."""
 
 from __future__ import annotations
 
 import json
-import shutil
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.evaluation import evaluate
+from msgrpo_hub.evaluation.results import run_hash
+from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite, hash_of
-from tests.hub.conftest import msgrpo
-from tests.hub.leaderboards import as_somebody
-from tests.hub.pushed_results import FILES, TASKS, folder_as_files, load, push
-from tests.hub_server import app
-from tests.hub_server.lanes import Lane, Loopback
-from tests.hub_server.store import Blob, Hub
+from msgrpo_hub.players.registry import Player
+from msgrpo_hub.players.scripted import choose_random, choose_random_safe
+from tests.hub.commands import SUITE, TASKS, Files, files_of, load_table, msgrpo, push_results, refused, write_files
+from tests.hub.test_leaderboard import as_claimed
+from tests.hub_server.client import LOADS_DATASETS, put
+from tests.hub_server.lanes import Loopback
+from tests.identities import served
+
+warm = LOADS_DATASETS
 
 MADE = {"README.md", "leaderboard.parquet"}
-"""What a push makes of all runs."""
+"""Made from all runs by a push."""
 
 
 def merge(repo: str, number: int) -> None:
-    """In the client's process: merges a pull request."""
     from huggingface_hub import HfApi
 
     HfApi().merge_pull_request(repo, number, repo_type="dataset")
 
 
-def runs_in(files: dict[str, bytes]) -> set[str]:
+def runs_in(files: Files) -> set[str]:
     """Players and tasks of the runs among some files."""
     return {"/".join(path.split("/")[1:4:2]) for path in files if path.startswith("results/")}
 
 
-def test_runs_become_one_commit_in_the_layout_of_eval(hub: Lane, played: Path) -> None:
-    repo = hub.repository("dataset")
-    pushed = hub.owner.call(push, played / "random", repo, private=True)
-    files = hub.files(repo, "dataset")
-    local = {f"results/{path.relative_to(played / 'random')}": path for path in (played / "random").rglob("*") if path.is_file()}
-    kept = {name: path.read_bytes() for name, path in local.items() if path.name != "timing.json"}
-    assert {Path(name).name for name in kept} == FILES
+def rows_of(loopback: Loopback, repo: str) -> list[dict[str, Any]]:
+    return loopback.owner.call(load_table, repo)[0]
+
+
+def test_runs_become_one_commit_in_the_layout_of_eval_and_again_none(loopback: Loopback, played: Path, tmp_path: Path) -> None:
+    repo = loopback.repository("dataset")
+    pushed = loopback.owner.call(push_results, played / "random", repo, private=True)
+    files = loopback.files(repo, "dataset")
+    kept = {f"results/{name}": content for name, content in files_of(played / "random").items()}
     assert set(files) == set(pushed.changed) == {*kept, *MADE}
     assert kept.items() <= files.items()
-    assert hub.commits(repo, "dataset") == ["Results of random", "initial commit"]
+    assert loopback.commits(repo, "dataset") == ["Results of random", "initial commit"]
     assert pushed.private
+    copy = write_files(tmp_path, files)  # a download of the dataset
+    assert loopback.owner.call(push_results, copy / "results", repo).changed == ()
 
 
-def test_eval_pushes_what_it_has_played_and_nothing_else_of_its_folder(loopback: Loopback, played: Path, tmp_path: Path) -> None:
-    """The folder also holds another player's runs, and a run that was interrupted."""
-    repo, folder = loopback.repository("dataset"), tmp_path / "runs"
-    shutil.copytree(played / "random", folder)
-    run = next(folder.rglob("results.json"))
+def test_eval_pushes_what_it_has_played_and_nothing_else_of_its_folder(loopback: Loopback, own: Path) -> None:
+    """The folder also holds another player's runs, and an interrupted run."""
+    repo, suite = loopback.repository("dataset"), own.parent / "one.toml"
+    run = next(own.rglob("results.json"))
     run.write_text(json.dumps(json.loads(run.read_text()) | {"complete": False, "failed": 1}))
-    (tmp_path / "one.toml").write_text(f'episodes = 3\n[tasks]\n"{TASKS[0]}" = "{hash_of(TASKS[0])}"')
-    flags = ("--suite", tmp_path / "one.toml", "--output-dir", folder, "--push-to-hub", repo)
+    suite.write_text(SUITE.format(TASKS[0], 3, hash_of(TASKS[0])))
+    flags = ("--suite", suite, "--output-dir", own, "--push-to-hub", repo)
     done = loopback.owner.attempt(msgrpo, "eval", "greedy", *flags)
     assert done.code == 0, done.err
     assert runs_in(loopback.files(repo, "dataset")) == {f"greedy/{TASKS[0]}"}
@@ -62,25 +73,21 @@ def test_eval_pushes_what_it_has_played_and_nothing_else_of_its_folder(loopback:
 
 def test_a_second_player_is_added_and_the_first_stays_untouched(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, played / "random", repo)
+    loopback.owner.call(push_results, played / "random", repo)
     before = loopback.files(repo, "dataset")
-    pushed = loopback.owner.call(push, played / "greedy", repo)
+    pushed = loopback.owner.call(push_results, played / "greedy", repo)
     after = loopback.files(repo, "dataset")
-    assert {path for path in pushed.changed if not path.startswith("results/greedy/")} == {
-        "README.md",
-        "leaderboard.parquet",
-    }
+    assert {path for path in pushed.changed if not path.startswith("results/greedy/")} == MADE
     assert {path for path in before if after[path] != before[path]} == MADE
     assert runs_in(after) == {f"{player}/{task}" for player in ("random", "greedy") for task in TASKS}
-    assert [(run["task"], run["player"]) for run in loopback.owner.call(load, repo)] == [
-        (task, player) for task in TASKS for player in ("greedy", "random")
-    ]
+    shown = [(run["task"], run["player"]) for run in rows_of(loopback, repo)]
+    assert shown == [(task, player) for task in TASKS for player in ("greedy", "random")]
 
 
 def test_datasets_loads_one_row_per_run_without_a_login(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, played / "random", repo, private=False)
-    rows = loopback.nobody.call(load, repo)
+    loopback.owner.call(push_results, played / "random", repo, private=False)
+    rows, _ = loopback.nobody.call(load_table, repo)
     files = loopback.files(repo, "dataset")
     assert [run["task"] for run in rows] == list(TASKS)
     for run in rows:
@@ -90,51 +97,42 @@ def test_datasets_loads_one_row_per_run_without_a_login(loopback: Loopback, play
         for name in ("reward", "success", "luck_adjusted"):
             assert [run[name], run[f"{name}_low"], run[f"{name}_high"]] == [summary[name][end] for end in ("mean", "low", "high")]
         assert (run["random"], run["reference_reward"]) == (summary["references"]["random"], summary["references"]["optimal"])
-        assert run["reference"] == "optimal"
-        assert (run["silent"], run["plays"]) == (0, True)
+        assert (run["reference"], run["silent"], run["plays"]) == ("optimal", 0, True)
         for name in ("normalised", "illegal_rate", "steps", "above_optimum", "run", "decisions", "optimal_decisions"):
             assert run[name] == summary[name]
 
 
-def test_after_a_race_the_table_is_made_again_from_all_runs(
-    loopback: Loopback, played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody else's whole push lands between the look at the dataset and the commit."""
-    repo, theirs = loopback.repository("dataset"), tmp_path / "theirs"
-    loopback.owner.call(push, played / "random", repo)
+def test_after_a_race_the_table_is_made_again_from_all_runs(loopback: Loopback, played: Path, tmp_path: Path) -> None:
+    """Another's whole push arrives between the look at the dataset and the commit."""
+    repo, theirs, mine = loopback.repository("dataset"), tmp_path / "theirs", tmp_path / "mine"
+    loopback.owner.call(push_results, played / "random", repo)
     assert loopback.owner.attempt(msgrpo, "push", "results", played / "greedy", repo, "--dry-run", theirs).code == 0
-
-    def somebody_pushes(hub: Hub, _: str) -> None:
-        blobs = {name: Blob(content=content) for name, content in folder_as_files(theirs).items()}
-        hub.repositories["dataset", repo].put("refs/heads/main", blobs, "Results of greedy", "bob")
-
-    monkeypatch.setattr(app, "someone_commits", somebody_pushes)
-    mine = tmp_path / "mine"
     evaluate("random-safe", Suite(name="tiny", tasks=TASKS[:1], episodes=30), mine)
-    loopback.fail("race")
-    loopback.owner.call(push, mine, repo)
-    assert loopback.commits(repo, "dataset")[:2] == ["Results of random-safe", "Results of greedy"]
-    runs = [run["player"] for run in loopback.owner.call(load, repo) if run["task"] == TASKS[0]]
+    loopback.overtake(repo, files_of(theirs), "dataset")
+    loopback.owner.call(push_results, mine, repo)
+    assert loopback.commits(repo, "dataset")[:2] == ["Results of random-safe", "Another's commit"]
+    runs = [run["player"] for run in rows_of(loopback, repo) if run["task"] == TASKS[0]]
     assert sorted(runs) == ["greedy", "random", "random-safe"]
 
 
 def test_a_pull_request_holds_runs_only_and_two_of_them_merge(loopback: Loopback, played: Path, tmp_path: Path) -> None:
-    """By somebody who may not write to the dataset; the owner's next push makes table and card anew."""
+    """A stranger opens them; the owner's next push updates table and card."""
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, played / "random", repo, private=False)
+    loopback.owner.call(push_results, played / "random", repo, private=False)
     evaluate("random-safe", Suite(name="tiny", tasks=TASKS, episodes=30), tmp_path / "safe")
-    asked = [loopback.stranger.call(push, folder, repo, create_pr=True) for folder in (played / "greedy", tmp_path / "safe")]
+    folders = (played / "greedy", tmp_path / "safe")
+    asked = [loopback.stranger.call(push_results, folder, repo, create_pr=True) for folder in folders]
     assert [one.pull_request[-2:] for one in asked] == ["/1", "/2"]
     assert all(path.startswith("results/") for one in asked for path in one.changed)
-    again = loopback.stranger.call(push, played / "greedy", repo, create_pr=True)
+    again = loopback.stranger.call(push_results, played / "greedy", repo, create_pr=True)
     assert (again.pull_request, again.changed) == (asked[0].pull_request, ())
     assert runs_in(loopback.files(repo, "dataset")) == {f"random/{task}" for task in TASKS}
 
     for number in (1, 2):
         loopback.owner.call(merge, repo, number)
-    assert {run["player"] for run in loopback.owner.call(load, repo)} == {"random"}
-    loopback.owner.call(push, played / "random", repo)
-    assert {run["player"] for run in loopback.owner.call(load, repo)} == {"random", "greedy", "random-safe"}
+    assert {run["player"] for run in rows_of(loopback, repo)} == {"random"}
+    loopback.owner.call(push_results, played / "random", repo)
+    assert {run["player"] for run in rows_of(loopback, repo)} == {"random", "greedy", "random-safe"}
     assert "| [greedy](" in loopback.files(repo, "dataset")["README.md"].decode()
 
 
@@ -144,32 +142,86 @@ def test_values_of_other_types_in_a_foreign_identity_do_not_hinder_the_next_push
     """Such a run replays, so that it is merged."""
     odd = {"engine": 5, "mode": True, "temperature": True, "max_new_tokens": 0.5}
     for run in [path.parent for path in own.rglob("config.lock.json")]:
-        identity = json.loads((run / "config.lock.json").read_text())["identity"]
-        as_somebody(run, identity=identity | odd)
-        shutil.rmtree(run)
+        config = json.loads((run / "config.lock.json").read_text())
+        config["identity"] |= odd
+        copy = run.rename(run.parent / run_hash(config))
+        (copy / "config.lock.json").write_text(json.dumps(config))
+        as_claimed(copy)
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, own, repo)
-    loopback.owner.call(push, played / "greedy", repo)
-    rows = loopback.owner.call(load, repo)
+    loopback.owner.call(push_results, own, repo)
+    loopback.owner.call(push_results, played / "greedy", repo)
+    rows = rows_of(loopback, repo)
     assert {run["player"] for run in rows} == {"random", "greedy"}
     assert {run[name] for run in rows if run["player"] == "random" for name in odd} == {None}
     shown = loopback.owner.attempt(msgrpo, "leaderboard", repo)
     assert shown.code == 0, shown.err
 
 
-def test_a_download_of_the_dataset_pushes_as_it_is(loopback: Loopback, played: Path, tmp_path: Path) -> None:
-    repo, copy = loopback.repository("dataset"), tmp_path / "all"
-    loopback.owner.call(push, played / "random", repo)
-    for name, content in loopback.files(repo, "dataset").items():
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_bytes(content)
-    assert loopback.owner.call(push, copy / "results", repo).changed == ()
-
-
 def test_equal_runs_in_other_bytes_are_the_same_run(loopback: Loopback, own: Path) -> None:
     """Another version of the Parquet library writes other bytes."""
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, own, repo)
+    loopback.owner.call(push_results, own, repo)
     for path in own.rglob("*.parquet"):
         pq.write_table(pq.read_table(path), path, compression="gzip")
-    assert loopback.owner.call(push, own, repo).changed == ()
+    assert loopback.owner.call(push_results, own, repo).changed == ()
+
+
+# ---- what is refused
+
+
+def change_json(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    def spoil(own: Path) -> None:
+        for path in own.rglob(name):
+            value = json.loads(path.read_text())
+            change(value)
+            path.write_text(json.dumps(value))
+
+    return spoil
+
+
+def raise_rewards(own: Path) -> None:
+    for path in own.rglob("*.parquet"):
+        table = pq.read_table(path)
+        column = table.column_names.index("reward")
+        pq.write_table(table.set_column(column, "reward", pa.array([1.0] * len(table))), path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (raise_rewards, "where the rules give 0"),
+        (change_json("results.json", lambda summary: summary["reward"].update(mean=0.9)), "summary does not follow"),
+        (change_json("config.lock.json", lambda config: config.update(player="me")), "the run hash of its configuration"),
+        (change_json("results.json", lambda summary: summary.update(complete=False)), "it is not complete"),
+        (lambda own: [path.unlink() for path in own.rglob("steps.parquet")], "it has no steps.parquet"),
+        (lambda own: [path.write_bytes(b"") for path in own.rglob("steps.parquet")], "its steps.parquet cannot be read"),
+        (lambda own: (own / "random").rename(own / "ra ndom"), "is not named <player>"),
+    ],
+)
+def test_a_run_that_does_not_replay_is_not_pushed(
+    loopback: Loopback, own: Path, spoil: Callable[[Path], object], words: str
+) -> None:
+    spoil(own)
+    said = refused(loopback.owner.attempt(msgrpo, "push", "results", own, loopback.repository("dataset")))
+    assert re.search(f"is not pushed: .*{words}", said)
+    assert not loopback.hub.repositories
+
+
+def test_another_run_of_the_same_hash_does_not_replace_the_first(loopback: Loopback, own: Path) -> None:
+    """The identity of a served player does not determine its replies: a better run could replace a worse one."""
+    repo, name = loopback.repository("dataset"), "endpoint:https://example.org/v1#m"
+    for attempt, choose in enumerate((choose_random, choose_random_safe)):
+        player = Player(name=name, policy=ScriptedPolicy(choose), identity=served(name), folder="served/unpinned")
+        run_task(player, Suite(name="tiny", tasks=TASKS[:1], episodes=30), TASKS[0], own / "mine" / str(attempt))
+    loopback.owner.call(push_results, own / "mine" / "0", repo)
+    said = refused(loopback.owner.attempt(msgrpo, "push", "results", own / "mine" / "1", repo))
+    assert "has a different run at 'served/unpinned/FrozenLake-NotSlippery-v1/" in said
+    assert len(loopback.commits(repo, "dataset")) == 2
+
+
+def test_another_s_dataset_is_left_alone(loopback: Loopback, played: Path) -> None:
+    repo = loopback.repository("dataset")
+    loopback.owner.call(put, repo, {"README.md": b"# Ours\n", "results/2024/scores.csv": b"1"}, "dataset")
+    before = loopback.files(repo, "dataset")
+    assert "holds something else (2024/scores.csv)" in refused(loopback.owner.attempt(msgrpo, "push", "results", played, repo))
+    assert loopback.files(repo, "dataset") == before

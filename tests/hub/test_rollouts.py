@@ -1,42 +1,53 @@
-"""Pushed episodes are a data set that common tools read, that grows without rewriting, and that loads back equal."""
+"""Pushed episodes are a dataset that common tools read, that grows without rewriting, and that loads back equal."""
 
 from __future__ import annotations
 
+import io
 import itertools
+import json
 import os
 import re
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from msgrpo_hub.downloads.names import pocket_path
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import find_results
+from msgrpo_hub.evaluation.verify import verify_rollouts
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.hub.rollouts import load_rollouts
+from msgrpo_hub.hub.rollouts import load_rollouts as load_here
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
-from tests.hub.conftest import msgrpo, refused
-from tests.hub.pushed_rollouts import EPISODES, LAKE, RUN, load, push, rows, upload_all
-from tests.hub_server.client import LOADS_DATASETS, LOADS_MODELS
-from tests.hub_server.lanes import Lane, Loopback
+from msgrpo_hub.storage.shards import shards
+from tests.hub.commands import (
+    EPISODES,
+    LAKE,
+    RUN,
+    files_of,
+    load_rollouts,
+    load_table,
+    msgrpo,
+    push_rollouts,
+    refused,
+    rows,
+    write_files,
+)
+from tests.hub_server.client import LOADS_MODELS, put
+from tests.hub_server.lanes import Loopback
+
+warm = LOADS_MODELS
 
 CARD = {"README.md", "replay.svg"}
 
-warm = (*LOADS_MODELS, *LOADS_DATASETS, "msgrpo_hub.hub.rollouts")
-
-
-def load_table(repo: str, *config: str, **options: Any) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows and features, as the `datasets` library reads them."""
-    from datasets import load_dataset  # type: ignore[import-untyped]
-
-    table = load_dataset(repo, *config, **options)
-    return list(table), {name: str(feature) for name, feature in table.features.items()}
-
 
 def train_until(update: int, *arguments: object) -> None:
-    """`msgrpo train`, killed when it begins to learn from an update: its episodes are played and not yet kept."""
-
+    """`msgrpo train`, killed before it learns from an update: its episodes are played and not yet saved."""
     from msgrpo_hub.training.trainer import Trainer
 
     gradient, updates = Trainer.gradient, itertools.count(1)
@@ -53,61 +64,53 @@ def train_until(update: int, *arguments: object) -> None:
 # ---- what arrives
 
 
-def test_a_run_is_one_private_commit_with_a_shard_of_each_table_per_block(hub: Lane, saved: Path) -> None:
-    repo = hub.repository("dataset")
-    pushed = hub.owner.call(push, saved, repo)
+def test_a_run_is_one_private_commit_with_a_shard_of_each_table_per_block(loopback: Loopback, saved: Path) -> None:
+    repo = loopback.repository("dataset")
+    pushed = loopback.owner.call(push_rollouts, saved, repo)
+    files = loopback.files(repo, "dataset")
     assert pushed.private
-    files = hub.files(repo, "dataset")
     assert set(files) == set(pushed.changed)
-    shards = {config: {name.partition("/")[2] for name in files if name.startswith(config)} for config in ("default", "steps")}
-    assert shards["default"] == shards["steps"]
-    assert [re.sub("[0-9a-f]{8,}", "…", name) for name in sorted(shards["steps"])] == [
-        f"train-…-{n:05d}-{n:05d}-….parquet" for n in (1, 2, 3)
-    ]
-    assert hub.commits(repo, "dataset") == [f"{EPISODES} episodes of {LAKE}", "initial commit"]
-    assert hub.refs(repo, "dataset") == dict.fromkeys(("refs/heads/main", f"refs/tags/{FORMAT}"), pushed.commit)
+    names = {config: {name.partition("/")[2] for name in files if name.startswith(config)} for config in ("default", "steps")}
+    assert names["default"] == names["steps"]
+    plain = [re.sub("[0-9a-f]{8,}", "…", name) for name in sorted(names["steps"])]
+    assert plain == [f"train-…-{n:05d}-{n:05d}-….parquet" for n in (1, 2, 3)]
+    assert loopback.commits(repo, "dataset") == [f"{EPISODES} episodes of {LAKE}", "initial commit"]
+    assert loopback.refs(repo, "dataset") == dict.fromkeys(("refs/heads/main", f"refs/tags/{FORMAT}"), pushed.commit)
 
 
 def test_datasets_loads_and_streams_both_tables_with_the_columns_of_the_card(loopback: Loopback, saved: Path) -> None:
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, saved, repo)
-    files = loopback.files(repo, "dataset")
+    loopback.owner.call(push_rollouts, saved, repo)
     for config, columns in (("default", EPISODE_COLUMNS), ("steps", STEP_COLUMNS)):
-        named = [] if config == "default" else [config]
-        expected = rows(files, config)
+        expected = rows(loopback.files(repo, "dataset"), config)
         for streaming in (False, True):
-            found, features = loopback.owner.call(load_table, repo, *named, split="train", streaming=streaming)
-            assert found == expected
-            assert list(features) == list(columns)
-            assert features["seed"] == "Value('int64')"
+            found, features = loopback.owner.call(load_table, repo, config, split="train", streaming=streaming)
+            assert (found, list(features), features["seed"]) == (expected, list(columns), "Value('int64')")
         assert len(expected) == EPISODES or config == "steps"
     assert features["log_probs"] == "List(Value('float64'))"
     assert features["prompt"] == "List({'role': Value('string'), 'content': Value('string')})"
+    assert len(loopback.owner.call(load_table, repo, split="train")[0]) == EPISODES  # without the name of a table
 
 
 def test_the_episodes_come_back_equal_and_are_of_one_commit(loopback: Loopback, saved: Path) -> None:
     repo = loopback.repository("dataset")
-    pushed = loopback.owner.call(push, saved, repo)
-    played = load_rollouts(saved)
-    assert len(played) == EPISODES
+    pushed = loopback.owner.call(push_rollouts, saved, repo)
+    played = load_here(saved)
     assert all(step.completion.log_probs and step.completion.entropies for episode in played for step in episode.steps)
-    assert len({(episode.seed, episode.member) for episode in played}) == EPISODES
-    assert loopback.stranger.attempt(load, repo).error == "UserError"  # it is private
-    assert loopback.owner.call(load, repo) == played
-    assert loopback.owner.call(load, repo, split="train", revision=pushed.commit) == played
+    assert len(played) == len({(episode.seed, episode.member) for episode in played}) == EPISODES
+    assert loopback.stranger.attempt(load_rollouts, repo).error == "UserError"  # it is private
+    assert loopback.owner.call(load_rollouts, repo) == played
+    assert loopback.owner.call(load_rollouts, repo, split="train", revision=pushed.commit) == played
     asked = loopback.requests("GET .*/resolve/.*parquet")
-    assert asked
-    assert all(f"/resolve/{pushed.commit}/" in line for line in asked)
+    assert asked == loopback.requests(f"GET .*/resolve/{pushed.commit}/.*parquet") != []
 
 
 def test_a_row_has_the_advantage_and_selection_of_its_episode(loopback: Loopback, saved: Path) -> None:
-    """Advantages are recomputed from the rewards and the penalties; as many are selected as the configuration says."""
+    """Advantages are recomputed from rewards and penalties; the configuration says how many are selected."""
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, saved, repo)
-    files = loopback.files(repo, "dataset")
-    heads = rows(files, "default")
-    groups: dict[tuple[int, int], list[dict[str, Any]]] = {}
-    for head in heads:
+    loopback.owner.call(push_rollouts, saved, repo)
+    files, groups = loopback.files(repo, "dataset"), dict[tuple[int, int], list[dict[str, Any]]]()
+    for head in rows(files, "default"):
         groups.setdefault((head["update"], head["seed"]), []).append(head)
     assert sorted(update for update, _ in groups) == [1, 1, 2, 2, 3, 3]
     varied = 0
@@ -127,74 +130,186 @@ def test_a_row_has_the_advantage_and_selection_of_its_episode(loopback: Loopback
         assert (step["regret"] == 0) == (step["action"] in step["optimal_actions"]) or step["action"] is None
 
 
-# ---- growing
-
-
-def test_more_training_adds_files_in_one_commit_and_rewrites_none(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
-    run, repo = tmp_path / "run", loopback.repository("dataset")
-    assert loopback.owner.attempt(train_until, 3, *RUN.split(), "--output-dir", run).code == -signal.SIGKILL
-    first = loopback.owner.call(push, run, repo)
-    before = loopback.files(repo, "dataset")
-    assert len(before) == len(CARD) + 2 * 2
-    assert len(loopback.owner.call(load, repo)) == 2 * 2 * 8
-
-    assert loopback.owner.attempt(msgrpo, "train", "--resume", "--output-dir", run).code == 0
-    second = loopback.owner.call(push, run, repo)
-    after = loopback.files(repo, "dataset")
-    changed = {name for name in before if before[name] != after[name]}
-    assert "README.md" in changed
-    assert changed <= CARD
-    assert set(second.changed) == changed | (after.keys() - before.keys())
-    assert len(after) == len(CARD) + 3 * 2
-    assert len(loopback.commits(repo, "dataset")) == 3  # with the one that made the repository
-    assert not set(first.changed) - set(after)
-    assert loopback.owner.call(load, repo) == load_rollouts(saved)  # not one lost, not one twice
-    found, _ = loopback.owner.call(load_table, repo, split="train")
-    assert len(found) == EPISODES
-
-
-def test_published_shards_are_never_rewritten(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
-    """Another version of pyarrow writes other bytes for the same rows."""
-    repo, folder = loopback.repository("dataset"), tmp_path / "dry"
-    assert loopback.owner.attempt(msgrpo, "push", "rollouts", saved, repo, "--dry-run", folder).code == 0
-    for path in folder.rglob("*.parquet"):
-        pq.write_table(pq.read_table(path), path, compression="snappy")
-    loopback.owner.call(upload_all, str(folder), repo)
-    old = loopback.files(repo, "dataset")
-    assert loopback.owner.call(push, saved, repo).changed == ()
-    assert loopback.files(repo, "dataset") == old
-
-
-def test_a_repository_with_other_episodes_or_anything_else_is_left_alone(
-    loopback: Loopback, saved: Path, evaluated: Path, tmp_path: Path
-) -> None:
-    repo = loopback.repository("dataset")
-    loopback.owner.call(push, evaluated, repo)
-    words = refused(loopback.owner.attempt(msgrpo, "push", "rollouts", saved, repo))
-    assert f"{repo!r} holds episodes of another run" in words
-    (tmp_path / "notes.txt").write_text("mine")
-    other = loopback.repository("dataset")
-    loopback.owner.call(upload_all, str(tmp_path), other)
-    assert "holds something else (notes.txt)" in refused(loopback.owner.attempt(msgrpo, "push", "rollouts", saved, other))
-    assert set(loopback.files(other, "dataset")) == {"notes.txt"}
-
-
-# ---- evaluations
-
-
 def test_an_evaluation_becomes_its_splits_with_advantage_and_selection_left_empty(loopback: Loopback, evaluated: Path) -> None:
     repo = loopback.repository("dataset")
-    loopback.owner.call(push, evaluated, repo)
+    loopback.owner.call(push_rollouts, evaluated, repo)
     files = loopback.files(repo, "dataset")
     assert [len(rows(files, "default", split)) for split in ("train", "validation", "test")] == [0, 6, 8]
     for config in ("default", "steps"):
         assert {(row["advantage"], row["selected"], row["update"]) for row in rows(files, config)} == {(None, None, None)}
     assert {row["player"] for row in rows(files, "default")} == {"random", "optimal"}
     played = [episode for result in find_results(evaluated) for episode in result.episodes]
-    loaded = loopback.owner.call(load, repo)
-    assert sorted(loaded, key=str) == sorted(played, key=str)
-    assert [episode.seed for episode in loopback.owner.call(load, repo, split="validation")] == [
-        episode_seed(LAKE, "validation", index) for _ in ("optimal", "random") for index in range(3)
-    ]
-    found, _ = loopback.owner.call(load_table, repo, "steps", split="test")
-    assert found == rows(files, "steps", "test")
+    assert sorted(loopback.owner.call(load_rollouts, repo), key=str) == sorted(played, key=str)
+    seeds = [episode.seed for episode in loopback.owner.call(load_rollouts, repo, split="validation")]
+    assert seeds == [episode_seed(LAKE, "validation", index) for _ in ("optimal", "random") for index in range(3)]
+    assert loopback.owner.call(load_table, repo, "steps", split="test")[0] == rows(files, "steps", "test")
+
+
+# ---- growing
+
+
+def test_more_training_adds_files_in_one_commit_and_rewrites_none(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
+    run, repo = tmp_path / "run", loopback.repository("dataset")
+    assert loopback.owner.attempt(train_until, 3, *RUN.split(), "--output-dir", run).code == -signal.SIGKILL
+    loopback.owner.call(push_rollouts, run, repo)
+    before = loopback.files(repo, "dataset")
+    assert len(before) == len(CARD) + 2 * 2
+    assert len(loopback.owner.call(load_rollouts, repo)) == 2 * 2 * 8
+
+    assert loopback.owner.attempt(msgrpo, "train", "--resume", "--output-dir", run).code == 0
+    second = loopback.owner.call(push_rollouts, run, repo)
+    after = loopback.files(repo, "dataset")
+    changed = {name for name in before if before[name] != after[name]}
+    assert "README.md" in changed <= CARD
+    assert set(second.changed) == changed | (after.keys() - before.keys())
+    assert (len(after), len(loopback.commits(repo, "dataset"))) == (len(CARD) + 3 * 2, 3)
+    assert loopback.owner.call(load_rollouts, repo) == load_here(saved)  # none lost, none twice
+
+
+def test_published_shards_are_never_rewritten(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
+    """Another version of pyarrow writes other bytes for the same rows."""
+    repo = loopback.repository("dataset")
+    assert loopback.owner.attempt(msgrpo, "push", "rollouts", saved, repo, "--dry-run", tmp_path / "dry").code == 0
+    for path in (tmp_path / "dry").rglob("*.parquet"):
+        pq.write_table(pq.read_table(path), path, compression="snappy")
+    loopback.owner.call(put, repo, files_of(tmp_path / "dry"), "dataset")
+    old = loopback.files(repo, "dataset")
+    assert loopback.owner.call(push_rollouts, saved, repo).changed == ()
+    assert loopback.files(repo, "dataset") == old
+
+
+def test_a_repository_with_other_episodes_or_anything_else_is_left_alone(
+    loopback: Loopback, saved: Path, evaluated: Path
+) -> None:
+    repo, other = loopback.repository("dataset"), loopback.repository("dataset")
+    loopback.owner.call(push_rollouts, evaluated, repo)
+    loopback.owner.call(put, other, {"notes.txt": b"mine"}, "dataset")
+    for name, words in ((repo, f"{repo!r} holds episodes of another run"), (other, "holds something else (notes.txt)")):
+        assert words in refused(loopback.owner.attempt(msgrpo, "push", "rollouts", saved, name))
+    assert set(loopback.files(other, "dataset")) == {"notes.txt"}
+
+
+# ---- who sees it, and what
+
+
+def test_a_new_dataset_is_private_unless_asked_and_an_old_one_keeps_its_visibility(loopback: Loopback, evaluated: Path) -> None:
+    repo = loopback.repository("dataset")
+    command = ("push", "rollouts", evaluated, repo)
+    done = loopback.owner.attempt(msgrpo, *command, "--public", "--message", "Mine")
+    assert (done.code, done.out) == (0, f"{loopback.endpoint}/datasets/{repo}\n"), done.err
+    assert loopback.commits(repo, "dataset")[0] == "Mine"
+    assert not loopback.owner.call(push_rollouts, evaluated, repo).private
+    assert json.loads(loopback.owner.attempt(msgrpo, *command, "--json").out)["commit"]
+    assert loopback.nobody.call(load_rollouts, repo)
+    assert "is public, not private as requested" in refused(loopback.owner.attempt(msgrpo, *command, "--private"))
+    told = loopback.owner.attempt(msgrpo, "push", "rollouts", evaluated, loopback.repository("dataset"))
+    assert "a new one is private, unless --public is given" in told.err
+
+
+def test_a_pull_request_and_a_branch_leave_main_alone(loopback: Loopback, evaluated: Path) -> None:
+    repo = loopback.repository("dataset")
+    assert loopback.owner.call(push_rollouts, evaluated, repo, create_pr=True).pull_request
+    loopback.owner.call(push_rollouts, evaluated, repo, revision="evaluations")
+    assert loopback.files(repo, "dataset") == {}
+    assert len(loopback.files(repo, "dataset", "evaluations")) == 10
+    assert len(loopback.owner.call(load_rollouts, repo, revision="evaluations")) == 14
+
+
+def test_a_dry_run_writes_exactly_what_a_push_sends_and_needs_no_login(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
+    repo, folder = loopback.repository("dataset"), tmp_path / "dry"
+    done = loopback.nobody.attempt(msgrpo, "push", "rollouts", saved, repo, "--dry-run", folder, "--json")
+    assert done.code == 0, done.err
+    loopback.owner.call(push_rollouts, saved, repo)
+    assert files_of(folder) == loopback.files(repo, "dataset")
+    assert json.loads(done.out)["files"] == sorted(files_of(folder))
+
+
+def test_no_path_or_name_of_the_machine_is_pushed(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
+    run, mine = tmp_path / "home" / "zaphod" / "run", tmp_path / "home" / "zaphod" / "my-base"
+    shutil.copytree(saved, run)
+    shutil.copytree(pocket_path(), mine)
+    (run / "config.toml").write_text((run / "config.toml").read_text().replace('"pocket"', f'"{mine}"'))
+    repo = loopback.repository("dataset")
+    loopback.owner.call(push_rollouts, run, repo)
+    files = loopback.files(repo, "dataset")
+    told = [name.encode() for name in files] + [files["README.md"]]
+    told += [json.dumps(rows(files, config)).encode() for config in ("default", "steps")]
+    told += [pq.read_metadata(io.BytesIO(content)).metadata[b"ARROW:schema"] for name, content in files.items() if "/" in name]
+    for secret in (b"zaphod", b"my-base", b"hf_test", b"/tmp/", b"/home/", str(tmp_path).encode()):
+        assert not [text for text in told if secret in text], secret
+    assert {row["base"] for row in rows(files, "default")} == {"folder"}
+
+
+# ---- records that do not replay, and other files
+
+Rows = list[dict[str, Any]]
+Change = Callable[[Rows, Rows], Any]
+"""Changes the rows of episodes and of steps."""
+
+
+def copy_of(saved: Path, folder: Path, change: Change) -> Path:
+    """The episodes of the run's first update with changed rows."""
+    tables = [pq.ParquetFile(path).read() for path in shards(saved)[0]]
+    heads, steps = (table.to_pylist() for table in tables)
+    change(heads, steps)
+    for config, table, changed in zip(("default", "steps"), tables, (heads, steps), strict=True):
+        (folder / config).mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(changed, schema=table.schema), folder / config / "train-00001.parquet")
+    return folder
+
+
+def forge_success(heads: Rows, steps: Rows) -> None:
+    lost = next(head for head in heads if not head["success"])
+    for row in (lost, *(row for row in steps if (row["seed"], row["member"]) == (lost["seed"], lost["member"]))):
+        row["success"] = True
+
+
+FORGED: dict[str, tuple[Change, str]] = {
+    "a success": (forge_success, "the record has success = True, where the rules say otherwise"),
+    "a reply": (lambda _, steps: next(row for row in steps if row["action"]).update(reply="?"), "its reply does not parse to"),
+    "a reward": (lambda _, steps: steps[0].update(reward=steps[0]["reward"] + 1), "where the rules give 0"),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), FORGED.values(), ids=FORGED)
+def test_a_forged_record_is_found_and_not_loaded(change: Change, words: str, saved: Path, tmp_path: Path) -> None:
+    assert len(load_here(copy_of(saved, tmp_path / "untouched", lambda *_: None))) == 16
+    folder = copy_of(saved, tmp_path / "forged", change)
+    assert words in "; ".join(problem for row in verify_rollouts(folder) for problem in row["problems"])
+    with pytest.raises(UserError, match=words):
+        load_here(folder)
+
+
+def test_a_tampered_download_fails_verification_and_is_not_pushed(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
+    repo, run = loopback.repository("dataset"), Path(shutil.copytree(saved, tmp_path / "run"))
+    loopback.owner.call(push_rollouts, saved, repo)
+    folder = write_files(tmp_path / "downloaded", loopback.files(repo, "dataset"))
+    for place in (saved, folder):
+        done = loopback.nobody.attempt(msgrpo, "verify", place)
+        assert (done.code, done.out) == (0, f"ok    {EPISODES:>6} episodes  training · {LAKE}\n"), done.err
+    for path in (sorted(folder.glob("steps/*.parquet"))[1], run / "rollouts" / "steps" / "train-00002.parquet"):
+        table = pq.ParquetFile(path).read()
+        rewards = [7.0, *table["reward"].to_pylist()[1:]]
+        pq.write_table(table.set_column(table.schema.get_field_index("reward"), "reward", [rewards]), path)
+    done = loopback.nobody.attempt(msgrpo, "verify", folder)
+    assert (done.code, done.out.startswith("WRONG")) == (2, True)
+    assert re.search(r"train-\S+parquet, seed \d+, member \d: .*reward 7 on turn 1, where the rules give", done.out)
+    words = refused(loopback.owner.attempt(msgrpo, "push", "rollouts", run, loopback.repository("dataset")))
+    assert "does not replay" in words
+    assert "reward 7 on turn 1, where the rules give 0" in words
+    assert len(loopback.hub.repositories) == 1
+
+
+def test_a_malformed_dataset_or_one_without_rollouts_is_refused_in_one_line(loopback: Loopback, evaluated: Path) -> None:
+    repo, other = loopback.repository("dataset"), loopback.repository("dataset")
+    loopback.owner.call(put, other, {"code.py": b"raise SystemExit"}, "dataset")
+    done = loopback.owner.attempt(load_rollouts, other)
+    assert (done.error, "no rollouts in" in done.message) == ("UserError", True)
+    assert not loopback.requests("GET .*/resolve/")
+    loopback.owner.call(push_rollouts, evaluated, repo)
+    for config in ("steps", "default"):
+        broken = {name: b"import os" for name in loopback.files(repo, "dataset") if name.startswith(config)}
+        loopback.owner.call(put, repo, broken, "dataset")
+        done = loopback.owner.attempt(load_rollouts, repo)
+        assert done.error == "UserError"
+        assert re.fullmatch(".*cannot be read .*: expected Parquet in the format msgrpo-episodes-v2.*", done.message)

@@ -10,22 +10,21 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import msgrpo_hub.cli
-from tests.hub.conftest import msgrpo
-from tests.hub_server.client import LOADS_DATASETS, LOADS_MODELS
+from tests.hub.commands import msgrpo, warm
 from tests.hub_server.lanes import Loopback
 from tests.test_docs import blocks
 
-warm = (*LOADS_MODELS, *LOADS_DATASETS, "msgrpo_hub.hub.rollouts")
+__all__ = ["warm"]
 
 SKILL = Path(msgrpo_hub.cli.__file__).with_name("SKILL.md")
 SHORT = (
     "--updates 2 --groups 2 --group-size 8 --selected-per-group 4 --temperature 2 --eval-every 0 --test-episodes 2 --threads 1"
 )
-"""What training commands get besides, to end within seconds; of several seeds there are two."""
+"""Added to training commands, so that they end within seconds."""
 
 
 def lines() -> list[str]:
-    """The command lines of the skill, with what they write to a file."""
+    """The command lines of the skill."""
     fenced = re.findall(r"```bash\n(.*?)```", SKILL.read_text(encoding="utf-8"), re.DOTALL)
     return [line for block in fenced for line in block.splitlines()]
 
@@ -43,15 +42,8 @@ def run_line(line: str, folder: str) -> None:
 
 
 def test_every_command_of_the_skill_runs_and_prints_json(loopback: Loopback, tmp_path: Path) -> None:
-    names = {
-        name: loopback.repository(kind)
-        for name, kind in (
-            ("you/pocket", "model"),
-            ("you/lake-rollouts", "dataset"),
-            ("you/lake", "model"),
-            ("you/board", "dataset"),
-        )
-    }
+    kinds = {"you/pocket": "model", "you/lake-rollouts": "dataset", "you/lake": "model", "you/board": "dataset"}
+    names = {name: loopback.repository(kind) for name, kind in kinds.items()}
     for line in lines():
         command = re.sub(r"you/[\w-]+", lambda match: names[match[0]], line)
         command = command.replace("--seeds 0-2", "--seeds 0-1")
@@ -63,5 +55,5 @@ def test_every_command_of_the_skill_runs_and_prints_json(loopback: Loopback, tmp
             assert json.loads(done.out), line
 
 
-def test_no_command_of_the_skill_stands_outside_these_blocks() -> None:
+def test_all_commands_of_the_skill_are_in_these_blocks() -> None:
     assert [line.partition(" > ")[0] for line in lines()] == blocks(SKILL.read_text(encoding="utf-8"))

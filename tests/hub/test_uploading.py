@@ -1,16 +1,17 @@
-"""A push is one commit: checked by the Hub's content afterwards, also after failures."""
+"""A push is one commit, also after failures, and sends no secret."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.uploading import Pushed, Target, check_files, check_folder, files_in, upload
-from tests.hub_server.client import Finished
-from tests.hub_server.lanes import Lane, Loopback
-from tests.hub_server.operations import create, put
+from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_files, files_in, upload
+from tests.hub_server.app import COMMIT
+from tests.hub_server.client import Finished, create, put
+from tests.hub_server.lanes import Loopback
 
 SMALL = {
     "README.md": b"---\nlicense: mit\n---\n# A card\n",
@@ -20,13 +21,13 @@ SMALL = {
 }
 
 
-def push(files: dict[str, bytes], target: Target, **options: object) -> Pushed:
-    """In the client's process: writes a folder and pushes it."""
+def push(files: dict[str, bytes], target: Target, *, as_folder: bool = True, **options: Any) -> Pushed:
+    """In the client's process: pushes files from a folder, or as the contents that a function makes."""
     for name, content in files.items():
         path = Path("folder", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    return upload(Path("folder"), target, message="A push", **options)  # type: ignore[arg-type]
+    return upload(Path("folder") if as_folder else lambda *_: files, target, message="A push", **options)
 
 
 def said(finished: Finished) -> str:
@@ -36,29 +37,19 @@ def said(finished: Finished) -> str:
     return finished.message
 
 
-def test_a_folder_becomes_one_commit_with_its_tags(hub: Lane) -> None:
-    repo = hub.repository()
-    pushed = hub.owner.call(push, SMALL, Target(repo_id=repo, private=True), tags=("step-3", "v1"))
-    assert hub.files(repo) == SMALL
-    assert hub.commits(repo)[0] == "A push"
-    assert hub.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-3", "refs/tags/v1"), pushed.commit)
+def test_a_folder_becomes_one_commit_with_its_tags_and_again_none(loopback: Loopback) -> None:
+    repo = loopback.repository()
+    pushed, again = (loopback.owner.call(push, SMALL, Target(repo_id=repo, private=True), tags=("step-3", "v1")) for _ in "12")
+    assert (loopback.files(repo), loopback.commits(repo)) == (SMALL, ["A push", "initial commit"])
+    assert loopback.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-3", "refs/tags/v1"), pushed.commit)
     assert (pushed.changed, pushed.private) == (tuple(sorted(SMALL)), True)
+    assert (again.changed, again.commit) == ((), pushed.commit)
 
 
-def test_pushing_the_same_files_again_changes_nothing(hub: Lane) -> None:
-    repo = hub.repository()
-    target = Target(repo_id=repo, private=True)
-    first = hub.owner.call(push, SMALL, target, tags=("v1",))
-    history, refs = hub.commits(repo), hub.refs(repo)
-    second = hub.owner.call(push, SMALL, target, tags=("v1",))
-    assert (second.changed, second.commit) == ((), first.commit)
-    assert (hub.commits(repo), hub.refs(repo)) == (history, refs)
-
-
-def test_only_what_changed_is_sent_and_the_tag_moves(loopback: Loopback) -> None:
+def test_only_changes_are_sent_and_the_tag_moves(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1", "step-1"))
-    loopback.forget_requests()
+    loopback.world.requests.clear()
     pushed = loopback.owner.call(push, SMALL | {"data/a.txt": b"b"}, Target(repo_id=repo), tags=("v1",))
     assert pushed.changed == ("data/a.txt",)
     assert not loopback.requests("PUT ")
@@ -66,7 +57,7 @@ def test_only_what_changed_is_sent_and_the_tag_moves(loopback: Loopback) -> None
     assert refs["refs/tags/v1"] == refs["refs/heads/main"] == pushed.commit != refs["refs/tags/step-1"]
 
 
-def test_owned_files_that_the_push_no_longer_has_are_removed_and_others_stay(loopback: Loopback) -> None:
+def test_owned_files_that_the_push_does_not_have_are_removed_and_others_stay(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(put, repo, {"data/old.txt": b"", "data.txt": b"", "mine.txt": b"", "replay.svg": b""})
     loopback.owner.call(push, SMALL, Target(repo_id=repo), replaces=("data/", "replay.svg"))
@@ -74,10 +65,10 @@ def test_owned_files_that_the_push_no_longer_has_are_removed_and_others_stay(loo
     assert len(loopback.commits(repo)) == 3
 
 
-@pytest.mark.parametrize("fault", ["commit_fails", "lost_answer"])
-def test_a_push_that_failed_at_the_commit_is_repeated_by_the_same_call(loopback: Loopback, fault: str) -> None:
+@pytest.mark.parametrize("fault", [{"status": 500}, {"status": 0, "truncate": 0}], ids=["refused", "lost answer"])
+def test_a_push_that_failed_at_the_commit_is_repeated_by_the_same_call(loopback: Loopback, fault: dict[str, int]) -> None:
     repo = loopback.repository()
-    loopback.fail(fault)
+    loopback.fail(COMMIT, **fault)
     assert "run the same command again" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), tags=("v1",)))
     assert "refs/tags/v1" not in loopback.refs(repo)
     pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1",))
@@ -88,37 +79,31 @@ def test_a_push_that_failed_at_the_commit_is_repeated_by_the_same_call(loopback:
 def test_a_push_that_failed_between_commit_and_tags_is_finished_by_the_same_call(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(push, {"a.txt": b"old"}, Target(repo_id=repo), tags=("v1",))
-    loopback.fail("unavailable", where="POST .*/tag/", times=9)
+    loopback.fail("POST .*/tag/", times=9)
     assert "HTTP 503" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), tags=("v1",)))
-    loopback.server.world.faults.coming.clear()
+    loopback.world.faults.clear()
     pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1",))
     assert (pushed.changed, loopback.refs(repo)["refs/tags/v1"]) == ((), pushed.commit)
     assert loopback.commits(repo) == ["A push", "A push", "initial commit"]
 
 
-def test_after_a_race_the_push_commits_onto_the_new_head(loopback: Loopback) -> None:
+def test_after_a_race_the_push_commits_onto_the_new_head_and_after_two_it_is_refused(loopback: Loopback) -> None:
     repo = loopback.repository()
-    loopback.fail("race")
+    loopback.overtake(repo, {})
     loopback.owner.call(push, SMALL, Target(repo_id=repo))
-    assert loopback.commits(repo) == ["A push", "Somebody else's commit", "initial commit"]
+    assert loopback.commits(repo) == ["A push", "Another's commit", "initial commit"]
     assert SMALL.items() <= loopback.files(repo).items()
+    loopback.overtake(repo, {}, times=2)
+    assert "another change came first" in said(loopback.owner.attempt(push, {"new.txt": b""}, Target(repo_id=repo)))
+    assert "new.txt" not in loopback.files(repo)
 
 
-def test_repeated_races_are_reported(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.fail("race", times=2)
-    assert "another change came first" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
-    assert "README.md" not in loopback.files(repo)
-
-
-def test_a_pull_request_leaves_main_alone_and_is_opened_once(loopback: Loopback) -> None:
-    """The user has no write access to the repository."""
+def test_a_pull_request_by_a_stranger_leaves_main_alone_and_is_opened_once(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(create, repo, private=False)
     loopback.owner.call(put, repo, {"a.txt": b"1"})
     target = Target(repo_id=repo, create_pr=True)
-    first = loopback.stranger.call(push, SMALL, target, tags=("v1",))
-    again = loopback.stranger.call(push, SMALL, target, tags=("v1",))
+    first, again = (loopback.stranger.call(push, SMALL, target, tags=("v1",)) for _ in "12")
     assert loopback.files(repo) == {"a.txt": b"1"}
     assert set(loopback.refs(repo)) == {"refs/heads/main", "refs/pr/1"}
     assert first.pull_request.endswith("/discussions/1")
@@ -138,17 +123,15 @@ def test_a_branch_is_made_and_main_stays(loopback: Loopback) -> None:
 
 @pytest.mark.parametrize("kind", ["model", "dataset"])
 @pytest.mark.parametrize("private", [True, False])
-def test_a_new_repository_has_the_requested_visibility(loopback: Loopback, kind: str, private: bool) -> None:
+def test_a_new_repository_has_the_requested_visibility_and_an_old_one_must_have_it(
+    loopback: Loopback, kind: Any, private: bool
+) -> None:
     repo = loopback.repository(kind)
-    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo, kind=kind, private=private))  # type: ignore[arg-type]
+    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo, kind=kind, private=private))
     assert loopback.stored(repo, kind).private == pushed.private == private
-
-
-def test_nothing_is_pushed_to_a_repository_of_another_visibility(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.owner.call(create, repo, private=False)
-    assert "is public, not private as requested" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo, private=True)))
-    assert loopback.files(repo) == {}
+    refused = loopback.owner.attempt(push, {"new.txt": b""}, Target(repo_id=repo, kind=kind, private=not private))
+    assert f"not {'public' if private else 'private'} as requested" in said(refused)
+    assert loopback.files(repo, kind) == SMALL
 
 
 def test_a_repository_of_another_kind_is_left_alone(loopback: Loopback) -> None:
@@ -172,10 +155,6 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> No
     for client, where, words in cases:
         assert words in said(client.attempt(push, SMALL, Target(repo_id=where)))
     assert ("model", repo) not in loopback.hub.repositories
-
-
-def test_a_card_that_the_hub_refuses_stops_the_push(loopback: Loopback) -> None:
-    repo = loopback.repository()
     bad = SMALL | {"README.md": b"---\nlicense: nope\n---\n"}
     assert "the Hub refuses the card" in said(loopback.owner.attempt(push, bad, Target(repo_id=repo)))
     assert loopback.files(repo) == {}
@@ -209,7 +188,8 @@ TOKEN = b"hf_" + b"a1B2" * 8
 def test_files_that_must_not_leave_the_machine_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
-    for files in (files_in(tmp_path), {name: content}):
+    sources: tuple[Files, ...] = (files_in(tmp_path), {name: content})
+    for files in sources:
         with pytest.raises(UserError) as refusal:
             check_files(files, "my-secret")
         assert words in str(refusal.value)
@@ -219,26 +199,20 @@ def test_files_that_must_not_leave_the_machine_are_refused(tmp_path: Path, name:
 def test_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "replay.svg").symlink_to("/etc/hostname")
     with pytest.raises(UserError, match="is a link"):
-        check_folder(tmp_path)
+        check_files(files_in(tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"https://example.org/home/ada", b"<g></tmp/>", b"a/home/b", b"hf_short", b""])
-def test_harmless_lookalikes_of_secrets_are_pushed(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "a.md").write_bytes(content)
-    assert list(check_folder(tmp_path)) == ["a.md"]
+def test_harmless_lookalikes_of_secrets_are_pushed(content: bytes) -> None:
+    check_files({"a.md": content})
 
 
-def push_made(content: bytes, target: Target) -> Pushed:
-    """In the client's process: pushes a file that a function makes."""
-    return upload(lambda *_: {"a.txt": content}, target, message="A push")
-
-
-def test_a_refused_file_creates_neither_a_repository_nor_a_branch(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    for pushing, files in ((push, {"a.txt": TOKEN}), (push_made, TOKEN)):
-        assert "contains a token" in said(loopback.owner.attempt(pushing, files, Target(repo_id=repo)))
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_a_refused_file_creates_neither_a_repository_nor_a_branch(loopback: Loopback, as_folder: bool) -> None:
+    repo, files = loopback.repository(), {"a.txt": TOKEN}
+    assert "contains a token" in said(loopback.owner.attempt(push, files, Target(repo_id=repo), as_folder=as_folder))
     assert not loopback.hub.repositories
     loopback.owner.call(create, repo)
-    for pushing, files in ((push, {"a.txt": TOKEN}), (push_made, TOKEN)):
-        assert "contains a token" in said(loopback.owner.attempt(pushing, files, Target(repo_id=repo, revision="exp/1")))
+    target = Target(repo_id=repo, revision="exp/1")
+    assert "contains a token" in said(loopback.owner.attempt(push, files, target, as_folder=as_folder))
     assert set(loopback.refs(repo)) == {"refs/heads/main"}

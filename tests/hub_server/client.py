@@ -1,4 +1,4 @@
-"""Runs functions in a process in which the Hub is another one, and brings back what they return."""
+"""Runs functions in processes that use the Hub on loopback, and returns their results."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from huggingface_hub import CommitOperationAdd, HfApi
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 LOADS_MODELS = (
-    "torch",
-    "peft",
-    "pandas",
-    "transformers.models.qwen2.modeling_qwen2",
-    "msgrpo_hub.hub.adapters",
-    "msgrpo_hub.training.run",
+    *("torch", "peft", "pandas", "transformers.models.qwen2.modeling_qwen2"),
+    *("msgrpo_hub.hub.adapters", "msgrpo_hub.training.run"),
 )
 """`warm` of a module whose functions load or train a model."""
 LOADS_DATASETS = ("datasets.arrow_dataset", "datasets.load")
@@ -30,20 +28,18 @@ LOADS_DATASETS = ("datasets.arrow_dataset", "datasets.load")
 
 
 class ClientError(Exception):
-    """The function raised. Errors of clients do not survive the way between processes: their name and words do."""
-
-    def __init__(self, name: str, message: str, stderr: str) -> None:
-        super().__init__(f"{name}: {message}")
-        self.name, self.message, self.stderr = name, message, stderr
+    """The function raised. Exceptions of clients cannot be pickled, so this has only their name and message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What a call left behind. `error` is None or the name of an exception; a negative code is the signal that ended it."""
+    """The outcome of a call."""
 
     code: int
+    """Exit status; a negative number is the signal that ended the process."""
     value: Any
     error: str | None
+    """Name of the exception, if any."""
     message: str
     out: str
     err: str
@@ -51,9 +47,9 @@ class Finished:
 
 @dataclass
 class Process:
-    """A worker with settings of its own, started when it is first needed."""
+    """A worker (see `worker.py`) with its own environment, started when first needed."""
 
-    environment: Mapping[str, str] = field(repr=False)  # may hold secrets, and a failed test shows its values
+    environment: Mapping[str, str] = field(repr=False)
     folder: Path
     _worker: subprocess.Popen[str] | None = None
     _number: itertools.count[int] = field(default_factory=itertools.count)
@@ -69,22 +65,13 @@ class Process:
         files = self.folder / str(next(self._number))
         files.mkdir()
         (files / "arguments").write_bytes(arguments)
-        print(
-            json.dumps({"function": function, "files": str(files), "path": sys.path, **request}),
-            file=self._worker.stdin,
-            flush=True,
-        )
+        line = json.dumps({"function": function, "files": str(files), "path": sys.path, **request})
+        print(line, file=self._worker.stdin, flush=True)
         code = int(self._worker.stdout.readline())
-        ended = (files / "result").exists()  # and was not killed
-        kind, *what = pickle.loads((files / "result").read_bytes()) if ended else ("none",)
-        return Finished(
-            code=code,
-            value=what[0] if kind == "value" else None,
-            error=what[0] if kind == "error" else None,
-            message=what[1] if kind == "error" else "",
-            out=(files / "stdout").read_text(),
-            err=(files / "stderr").read_text(),
-        )
+        returned = (files / "result").exists()  # False if it was killed
+        value, error, message = pickle.loads((files / "result").read_bytes()) if returned else (None, None, "")
+        out, err = ((files / name).read_text() for name in ("stdout", "stderr"))
+        return Finished(code=code, value=value, error=error, message=message, out=out, err=err)
 
     def stop(self) -> None:
         if self._worker:
@@ -94,44 +81,55 @@ class Process:
 
 @dataclass(frozen=True)
 class Client:
-    """Somebody at a machine: a process, and the token that its environment holds (None: nobody is logged in)."""
+    """A user: a process, and a token in its environment."""
 
     process: Process
     token: str | None = field(repr=False)
+    """None without a login."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further variables, of each call."""
+    """Further variables of each call."""
 
     def attempt(self, function: Callable[P, Any], *arguments: P.args, **options: P.kwargs) -> Finished:
-        """Calls a function over there, whatever comes of it.
+        """Calls a function in the process and returns the outcome.
 
         Args:
-            function: at the top of a module, so that it can be imported. An attribute `warm` of its module names packages
-                that take long to import: they are imported once, by the process that calls fork from.
-            arguments: and options, of the function; they must survive pickle.
+            function: a function at the top of a module. The attribute `warm` of its module names packages that are slow to
+                import: the worker imports them once, and forks.
+            arguments: arguments and options that can be pickled.
         """
         assert function.__qualname__.isidentifier(), f"{function.__qualname__} cannot be imported by another process"
         return self.process.ask(
             f"{function.__module__}:{function.__qualname__}",
             pickle.dumps((arguments, options)),
             warm=list(getattr(sys.modules[function.__module__], "warm", ())),
-            environment={**self.environment, **({"HF_TOKEN": self.token} if self.token else {})},
-            without=[] if self.token else ["HF_TOKEN"],
+            environment={**self.environment, "HF_TOKEN": self.token},
         )
 
     def call(self, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-        """Calls a function over there and returns what it returns.
-
-        Raises:
-            ClientError: when it raised, or did not come to its end.
-        """
+        """Calls a function in the process and returns its value. Raises `ClientError` if it fails."""
         finished = self.attempt(function, *arguments, **options)
         if finished.error or finished.code:
-            raise ClientError(finished.error or f"exit {finished.code}", finished.message, finished.err)
+            raise ClientError(f"{finished.error or f'exit {finished.code}'}: {finished.message}\n{finished.err}")
         value: R = finished.value
         return value
 
 
 def clean_environment() -> dict[str, str]:
-    """That of this process, without what the user has set for the Hub and for proxies."""
+    """The environment without the user's settings for the Hub and proxies."""
     prefixes = ("HF_", "HUGGING", "TRANSFORMERS_")
     return {k: v for k, v in os.environ.items() if not k.startswith(prefixes) and not k.lower().endswith("_proxy")}
+
+
+# ---- functions for the client's process
+
+
+def create(repo: str, kind: str = "model", *, private: bool = True) -> None:
+    HfApi().create_repo(repo, repo_type=kind, private=private, space_sdk="gradio" if kind == "space" else None)
+
+
+def put(repo: str, files: dict[str, bytes], kind: str = "model", **options: Any) -> str:
+    """Commits files to a repository, which is created if missing. Options are those of `create_commit`."""
+    if not HfApi().repo_exists(repo, repo_type=kind):
+        create(repo, kind)
+    additions = [CommitOperationAdd(path, content) for path, content in files.items()]
+    return HfApi().create_commit(repo, additions, commit_message="Put", repo_type=kind, **options).oid

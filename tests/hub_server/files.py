@@ -1,117 +1,173 @@
-"""Reading: trees, paths and the files themselves."""
+"""Reading files, and writing them: preupload, Git LFS, commits and pull requests."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
-import mimetypes
+import json
 import re
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from tests.hub_server.access import downloadable, on_repository, page, parameter, readable
-from tests.hub_server.store import Blob, Commit, HubError
+from tests.hub_server.cards import check_card
+from tests.hub_server.routing import REPOSITORY, WEB, Ask, route
+from tests.hub_server.store import LFS_SIZE, LFS_SUFFIXES, USERS, Blob, Commit, HubError
 
-
-def folders_of(files: Mapping[str, Blob]) -> set[str]:
-    return {path[:end] for path in files for end, character in enumerate(path) if character == "/"}
+# ---- reading
 
 
-def last_change(commit: Commit, path: str) -> dict[str, str]:
-    """The latest commit that changed a file, or something in a folder."""
-
-    def below(files: Mapping[str, Blob]) -> dict[str, Blob]:
-        return {name: blob for name, blob in files.items() if name == path or name.startswith(f"{path}/")}
-
-    changed = (at for at in commit.history() if at.parent is None or below(at.files) != below(at.parent.files))
-    latest = next(changed)
-    return {"id": latest.oid, "title": latest.title, "date": latest.date}
-
-
-def entry(commit: Commit, path: str, expand: bool) -> dict[str, Any]:
-    """A file or a folder as trees show it."""
-    extra: dict[str, Any] = {"lastCommit": last_change(commit, path)} if expand else {}
-    blob = commit.files.get(path)
-    if blob is None:
-        inside = sorted((name, file.oid) for name, file in commit.files.items() if name.startswith(f"{path}/"))
-        return {"type": "directory", "oid": hashlib.sha1(repr(inside).encode()).hexdigest(), "size": 0, "path": path, **extra}
-    if blob.lfs:
-        extra["lfs"] = {"oid": blob.sha256, "size": len(blob.content), "pointerSize": len(blob.pointer)}
-    return {"type": "file", "oid": blob.oid, "size": len(blob.content), "path": path, **extra}
-
-
-def is_on(value: str) -> bool:
-    return value.lower() in ("true", "1")
-
-
-async def tree(request: Request) -> Response:
-    commit = readable(request).find(parameter(request, "revision"))
-    root = parameter(request, "path").strip("/") if "path" in request.path_params else ""
-    recursive, expand = (is_on(request.query_params.get(name, "")) for name in ("recursive", "expand"))
-    folders = folders_of(commit.files)
-    if root and root not in folders:
-        raise not_there(commit, root)
-    below = f"{root}/" if root else ""
-    paths = [path for path in folders | set(commit.files) if path.startswith(below)]
-    wanted = [path for path in sorted(paths) if recursive or "/" not in path.removeprefix(below)]
-    return page(request, [entry(commit, path, expand) for path in wanted])
-
-
-async def paths_info(request: Request) -> Response:
-    """Those of the paths asked for that are there. The only body that is sent as a form."""
-    commit = readable(request).find(parameter(request, "revision"))
-    form = parse_qs((await request.body()).decode())
-    there = folders_of(commit.files) | set(commit.files)
-    expand = is_on(form.get("expand", [""])[0])
-    return JSONResponse([entry(commit, path, expand) for path in form.get("paths", []) if path in there])
+def entries(commit: Commit) -> dict[str, dict[str, Any]]:
+    """Path → a file or folder in the format of trees."""
+    found: dict[str, dict[str, Any]] = {}
+    for path, blob in commit.files.items():
+        for folder in (path[:end] for end, character in enumerate(path) if character == "/"):
+            found[folder] = {"type": "directory", "oid": hashlib.sha1(folder.encode()).hexdigest(), "size": 0, "path": folder}
+        size = len(blob.content)
+        lfs = {"lfs": {"oid": blob.sha256, "size": size, "pointerSize": 130}} if blob.lfs else {}
+        found[path] = {"type": "file", "oid": blob.oid, "size": size, "path": path, **lfs}
+    return dict(sorted(found.items()))
 
 
 def not_there(commit: Commit, path: str) -> HubError:
-    """With the commit: a client remembers that the file is not in it."""
-    refusal = HubError(404, f"{path} does not exist", "EntryNotFound")
-    refusal.headers["X-Repo-Commit"] = commit.oid
-    return refusal
+    """Names the commit, so that the client remembers that the file is not in it."""
+    return HubError(404, f"{path} does not exist", "EntryNotFound", **{"X-Repo-Commit": commit.oid})
 
 
-def part_of(content: bytes, wanted: str | None) -> tuple[int, bytes, dict[str, str]]:
-    """Status, bytes and headers for a `Range` header: `bytes=2-5`, `bytes=2-` or `bytes=-5`.
-
-    >>> part_of(b"0123456789", "bytes=2-5")
-    (206, b'2345', {'Content-Range': 'bytes 2-5/10'})
-    """
-    size = len(content)
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted or "")
-    if match is None or match.groups() == ("", ""):
-        return 200, content, {}
-    first, last = match.groups()
-    start = int(first) if first else max(0, size - int(last))
-    end = min(int(last), size - 1) if first and last else size - 1
-    if start > end:
-        refusal = HubError(416, "Range Not Satisfiable")
-        refusal.headers["Content-Range"] = f"bytes */{size}"
-        raise refusal
-    return 206, content[start : end + 1], {"Content-Range": f"bytes {start}-{end}/{size}"}
+@route(REPOSITORY + "/tree/{revision}", need="read")
+@route(REPOSITORY + "/tree/{revision}/{path:path}", need="read")
+def tree(ask: Ask) -> list[dict[str, Any]]:
+    commit, root = ask.repository.find(ask.part("revision")), ask.part("path").strip("/")
+    found, below = entries(commit), f"{root}/" if root else ""
+    if root and found.get(root, {}).get("type") != "directory":
+        raise not_there(commit, root)
+    recursive = ask.request.query_params.get("recursive", "").lower() in ("true", "1")
+    inside = {path: entry for path, entry in found.items() if path.startswith(below)}
+    return [entry for path, entry in inside.items() if recursive or "/" not in path.removeprefix(below)]
 
 
-async def resolve(request: Request) -> Response:
-    """A file. The real Hub redirects to a storage of another name for LFS; the client takes either."""
-    repository, path = downloadable(request), parameter(request, "path")
-    commit = repository.find(parameter(request, "revision"))
-    blob = commit.files.get(path)
-    if blob is None:
+@route(REPOSITORY + "/paths-info/{revision}", "POST", need="read")
+def paths_info(ask: Ask) -> list[dict[str, Any]]:
+    found = entries(ask.repository.find(ask.part("revision")))
+    return [found[path] for path in parse_qs(ask.body.decode()).get("paths", []) if path in found]
+
+
+@route("/{kind}s/{namespace}/{name}/resolve/{revision}/{path:path}", need="download")
+def resolve(ask: Ask) -> Response:
+    """A file, or the part `bytes=2-5`, `bytes=2-` or `bytes=-5` of it."""
+    commit, path = ask.repository.find(ask.part("revision")), ask.part("path")
+    if path not in commit.files:
         raise not_there(commit, path)
-    status, content, headers = part_of(blob.content, request.headers.get("range"))
-    headers |= {"X-Repo-Commit": commit.oid, "ETag": f'"{blob.etag}"', "Accept-Ranges": "bytes"}
-    return Response(content, status, headers, media_type=mimetypes.guess_type(path)[0] or "application/octet-stream")
+    blob = commit.files[path]
+    headers = {"X-Repo-Commit": commit.oid, "ETag": f'"{blob.etag}"', "Accept-Ranges": "bytes"}
+    wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", ask.request.headers.get("range", ""))
+    if not wanted:
+        return Response(blob.content, 200, headers, media_type="application/octet-stream")
+    size = len(blob.content)
+    start = int(wanted[1]) if wanted[1] else max(0, size - int(wanted[2]))
+    end = min(int(wanted[2]), size - 1) if wanted[1] and wanted[2] else size - 1
+    if start > end:
+        raise HubError(416, "Range Not Satisfiable", **{"Content-Range": f"bytes */{size}"})
+    headers["Content-Range"] = f"bytes {start}-{end}/{size}"
+    return Response(blob.content[start : end + 1], 206, headers, media_type="application/octet-stream")
 
 
-routes = [
-    on_repository("/tree/{revision}", tree),
-    on_repository("/tree/{revision}/{path:path}", tree),
-    on_repository("/paths-info/{revision}", paths_info, "POST"),
-    Route("/{kind}s/{namespace}/{name}/resolve/{revision}/{path:path}", resolve),
-]
+# ---- writing
+
+
+def target(ask: Ask) -> str:
+    """The ref to commit to. Everybody who sees a repository may open a pull request."""
+    ref = ask.part("revision") if ask.part("revision").startswith("refs/") else f"refs/heads/{ask.part('revision')}"
+    if "create_pr" not in ask.request.query_params:
+        ask.check_access("write")
+    if ref not in ask.repository.refs:
+        raise HubError(404, f"Invalid rev id: {ref}", "RevisionNotFound")
+    return ref
+
+
+@route(REPOSITORY + "/preupload/{revision}", "POST", need="propose")
+def preupload(ask: Ask) -> dict[str, Any]:
+    """How to send each file, and its present hash: the client leaves out unchanged files."""
+    there, answer = ask.repository.refs[target(ask)].files, []
+    for file in ask.json()["files"]:
+        path, binary = file["path"], b"\0" in base64.b64decode(file["sample"])
+        lfs = path.rpartition(".")[2] in LFS_SUFFIXES or file["size"] > LFS_SIZE or binary
+        about = {"path": path, "uploadMode": "lfs" if lfs else "regular", "shouldIgnore": False}
+        answer.append(about | ({"oid": there[path].etag} if path in there else {}))
+    return {"files": answer}
+
+
+@route("/{kind}s/{namespace}/{name}/info/lfs/objects/batch", "POST", need="propose")
+def lfs_batch(ask: Ask) -> JSONResponse:
+    """Where to send each object that is not stored yet."""
+    place, objects = ask.url(f"/_lfs/{ask.repository.kind}s/{ask.repository.id}"), []
+    for wanted in ask.json()["objects"]:
+        upload = {"actions": {"upload": {"href": f"{place}/{wanted['oid']}"}}}
+        objects.append(wanted | ({} if wanted["oid"] in ask.repository.objects else upload))
+    return JSONResponse({"transfer": "basic", "objects": objects}, media_type="application/vnd.git-lfs+json")
+
+
+@route("/_lfs/{kind}s/{namespace}/{name}/{oid}", "PUT")
+def lfs_put(ask: Ask) -> Response:
+    """Without a token: the URL is the permission."""
+    if hashlib.sha256(ask.body).hexdigest() != ask.part("oid"):
+        raise HubError(400, "the content does not have the announced hash")
+    ask.repository.objects[ask.part("oid")] = ask.body
+    return Response()
+
+
+@route(REPOSITORY + "/commit/{revision}", "POST", need="propose")
+def commit(ask: Ask) -> dict[str, Any]:
+    """Commits unless the parent is outdated, a file contains a token, or the card is wrong."""
+    repository, ref = ask.repository, target(ask)
+    header, *lines = ({"key": line["key"], **line["value"]} for line in map(json.loads, ask.body.splitlines()))
+    if header.get("parentCommit") not in (None, repository.refs[ref].oid):
+        raise HubError(412, "A commit has happened since. Please refresh and try again.")
+    changes: dict[str, Blob | None] = {}
+    for line in lines:
+        if line["key"] == "file":
+            changes[line["path"]] = Blob(content=base64.b64decode(line["content"]))
+        elif line["key"] == "lfsFile":
+            changes[line["path"]] = Blob(content=repository.objects[line["oid"]], lfs=True)
+        else:
+            assert line["key"] == "deletedFile", line
+            changes[line["path"]] = None
+    for path, blob in changes.items():
+        if blob and any(secret.encode() in blob.content for secret in USERS):
+            raise HubError(400, f"Your push was rejected because it contains a valid Hugging Face token, in {path}")
+    if (readme := changes.get("README.md")) and (errors := check_card(repository.kind, readme.content.decode())[0]):
+        raise HubError(400, "Invalid metadata in README.md: " + "; ".join(errors))
+    page, request = ask.url(f"/{WEB[repository.kind]}{repository.id}"), {}
+    if "create_pr" in ask.request.query_params:
+        repository.pull_requests += 1
+        ref = f"refs/pr/{repository.pull_requests}"
+        repository.refs[ref] = repository.head
+        request = {"pullRequestUrl": f"{page}/discussions/{repository.pull_requests}"}
+    made = repository.put(ref, changes, header["summary"], ask.user)
+    return {"success": True, "commitOid": made.oid, "commitUrl": f"{page}/commit/{made.oid}", **request}
+
+
+@route(REPOSITORY + "/discussions", need="read")
+def list_requests(ask: Ask) -> dict[str, Any]:
+    """The open pull requests; closed ones have no ref."""
+    repo, opened = {"name": ask.repository.id, "type": ask.repository.kind}, []
+    for ref, commit in ask.repository.refs.items():
+        if ref.startswith("refs/pr/"):
+            about = {"num": int(ref.rpartition("/")[2]), "title": commit.title, "author": {"name": commit.author}, "repo": repo}
+            opened.append(about | {"status": "open", "createdAt": commit.date, "isPullRequest": True})
+    return {"discussions": opened, "count": len(opened), "start": 0}
+
+
+@route(REPOSITORY + "/discussions/{number}/merge", "POST", need="write")
+def merge(ask: Ask) -> dict[str, Any]:
+    """Puts the changes of a pull request, which has one commit, onto main and removes its ref."""
+    repository = ask.repository
+    theirs = repository.refs.pop(f"refs/pr/{ask.part('number')}")
+    assert theirs.parent
+    before, head = theirs.parent.files, repository.head.files
+    paths = [path for path in theirs.files.keys() | before.keys() if theirs.files.get(path) != before.get(path)]
+    if clashing := [path for path in paths if head.get(path) not in (before.get(path), theirs.files.get(path))]:
+        raise HubError(409, f"This pull request has conflicts in {', '.join(sorted(clashing))}")
+    changes = {path: theirs.files.get(path) for path in paths}
+    return {"oid": repository.put("refs/heads/main", changes, theirs.title, ask.user).oid}

@@ -1,10 +1,8 @@
-"""Keeps a process on this machine: put in a folder as `sitecustomize.py`, and that folder on PYTHONPATH.
+"""Keeps Python processes on this machine. Put it into a folder on PYTHONPATH as `sitecustomize.py`.
 
-Python then runs it at the start of every interpreter, before any client is imported, and of every interpreter started from
-there. An audit hook cannot be taken away again. It sees all of Python's sockets, under whatever HTTP library; an attempt is
-refused, and written down, because clients take a refused connection for a bad day and answer from their cache.
-What is not Python (the Xet library) opens sockets that no hook sees. It obeys the proxy variables, which lead to the
-loopback Hub, and that refuses and writes down whatever is not meant for itself.
+Every interpreter runs it first, even a child of a child. Its audit hook sees all sockets of Python. It refuses
+and logs connections to other machines; the log is needed because clients answer a refused connection from their cache. Libraries
+that are not Python (Xet) obey the proxy variables, which name the Hub on loopback; that refuses and logs their requests.
 """
 
 import os
@@ -13,18 +11,17 @@ from pathlib import Path
 from typing import Any
 
 LOG = os.environ.get("MSGRPO_HUB_GUARD_LOG", "")
-"""Where attempts are written down; without it there is no guard, so that importing this file does nothing."""
+"""The log; without one there is no guard."""
 
 EVENTS = {"socket.connect": 1, "socket.sendto": 1, "socket.getaddrinfo": 0, "socket.gethostbyname": 0}
-"""Audit event → which of its arguments is the address, or the name to look up."""
+"""Audit event → index of the argument with the address or name."""
 
 
 def is_here(address: Any) -> bool:
     """Whether a name, an address with a port, or the path of a Unix socket is on this machine."""
     host = address[0] if isinstance(address, tuple) else address
-    if host is None or isinstance(host, bytes):
-        return host is None or is_here(host.decode())
-    return host in ("", "localhost", "::1") or host.startswith(("127.", "/"))
+    host = host.decode() if isinstance(host, bytes) else host
+    return host is None or host in ("", "localhost", "::1") or host.startswith(("127.", "/"))
 
 
 def watch(event: str, arguments: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The Hub on loopback as tests see it: clients, and the insides of the server."""
+"""The Hub on loopback for tests: its users, its content, and the fixture `loopback`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import shutil
 import socket
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvicorn
 
-from tests.hub_server.app import World, make_app
+from tests.hub_server.app import COMMIT, Fault, World, make_app
 from tests.hub_server.client import Client, Process, clean_environment
-from tests.hub_server.faults import Fault
-from tests.hub_server.store import OWNER, READER, STRANGER, Hub, Repository
+from tests.hub_server.store import OWNER, READER, STRANGER, Blob, Hub, Repository
 
 QUIET = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -32,7 +33,7 @@ QUIET = {
 
 
 class Machine:
-    """Where clients run: a home for token and cache that is new for each test, and a process for each set of settings."""
+    """The machine of the clients: a home for cache and token, new for each test, and a process per set of settings."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self.link = folder, folder / "home"
@@ -41,122 +42,123 @@ class Machine:
         self.homes = itertools.count()
         self.new_home()
 
-    def new_home(self) -> Path:
-        """Nobody has logged in, nothing is cached. Clients read the name once, so the name stays and leads elsewhere."""
+    def new_home(self) -> None:
+        """Without login and cache. Clients read the path once, so it is a link to the new home."""
         home = self.folder / f"home-{next(self.homes)}"
         home.mkdir()
         self.link.unlink(missing_ok=True)
         self.link.symlink_to(home)
-        return home
 
     def process(self, **settings: str) -> Process:
         key = tuple(sorted(settings.items()))
-        if key not in self.processes:
-            folder = self.folder / f"process-{len(self.processes)}"
-            self.processes[key] = Process({**self.environment, **settings}, folder)
-        return self.processes[key]
-
-    def stop(self) -> None:
-        for process in self.processes.values():
-            process.stop()
-
-
-class Server:
-    """The Hub in a thread of this process, on a free port of loopback."""
-
-    def __init__(self) -> None:
-        self.world = World()
-        self.socket = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
-        config = uvicorn.Config(make_app(lambda: self.world), log_level="critical", lifespan="off", timeout_keep_alive=60)
-        self.uvicorn = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.uvicorn.run, kwargs={"sockets": [self.socket]}, daemon=True)
-        self.thread.start()
-        while not self.uvicorn.started:
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        self.uvicorn.should_exit = self.uvicorn.force_exit = True
-        self.thread.join()
-
-
-def guarded(folder: Path, endpoint: str) -> dict[str, str]:
-    """Settings under which no request leaves the machine; see `guard.py`."""
-    (folder / "site").mkdir()
-    shutil.copy(Path(__file__).with_name("guard.py"), folder / "site" / "sitecustomize.py")
-    proxies = {f"{scheme}_PROXY": endpoint for scheme in ("HTTP", "HTTPS", "ALL")}
-    path = os.pathsep.join(filter(None, (str(folder / "site"), os.environ.get("PYTHONPATH", ""))))
-    return {**proxies, "NO_PROXY": "127.0.0.1,localhost", "PYTHONPATH": path, "MSGRPO_HUB_GUARD_LOG": str(folder / "strays")}
+        folder = self.folder / f"process-{len(self.processes)}"
+        return self.processes.setdefault(key, Process({**self.environment, **settings}, folder))
 
 
 class Loopback:
-    """A Hub of its own, which a test can look into and make fail. Repositories are named by (id, kind)."""
-
-    user = "ada"
+    """A Hub in a thread of this process, on a free port, which a test can inspect and make fail."""
 
     def __init__(self, folder: Path) -> None:
-        self.server = Server()
-        self.endpoint = self.server.endpoint
-        self.log = folder / "strays"
-        self.names = itertools.count(1)
-        self.machine = Machine(folder, {"HF_ENDPOINT": self.endpoint, **guarded(folder, self.endpoint)})
+        self.world, self.names = World(), itertools.count(1)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        config = uvicorn.Config(make_app(lambda: self.world), log_level="critical", lifespan="off", timeout_keep_alive=60)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+        # No request leaves the machine; see `guard.py`.
+        self.log, site = folder / "strays", folder / "site"
+        site.mkdir()
+        shutil.copy(Path(__file__).with_name("guard.py"), site / "sitecustomize.py")
+        path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH", ""))))
+        proxies = {f"{scheme}_PROXY": self.endpoint for scheme in ("HTTP", "HTTPS", "ALL")} | {"NO_PROXY": "127.0.0.1,localhost"}
+        guard = {"PYTHONPATH": path, "MSGRPO_HUB_GUARD_LOG": str(self.log)}
+        self.machine = Machine(folder, {"HF_ENDPOINT": self.endpoint, **proxies, **guard})
         self.owner, self.nobody = self.client(), self.client(None)
         self.reader, self.stranger = self.client(READER), self.client(STRANGER)
 
     def client(self, token: str | None = OWNER, **settings: str) -> Client:
-        """Somebody with a token, at a machine with other settings, such as HF_HUB_OFFLINE="1"."""
+        """A user with other settings, such as HF_HUB_OFFLINE="1"."""
         read_at_import = {name: value for name, value in settings.items() if name.startswith("HF_")}
         others = {name: value for name, value in settings.items() if name not in read_at_import}
         return Client(self.machine.process(**read_at_import), token, others)
 
     def reset(self) -> None:
-        """An empty Hub, an empty home."""
-        self.server.world = World()
+        """Empties Hub and home."""
+        self.world, self.names = World(), itertools.count(1)
         self.machine.new_home()
-        self.names = itertools.count(1)
 
     @property
     def hub(self) -> Hub:
-        return self.server.world.hub
+        return self.world.hub
 
     def repository(self, kind: str = "model") -> str:
-        return f"{self.user}/{kind}-{next(self.names)}"
+        """A new name."""
+        return f"ada/{kind}-{next(self.names)}"
 
     def stored(self, repo: str, kind: str = "model") -> Repository:
-        """The repository itself."""
         return self.hub.repositories[kind, repo]
 
     def files(self, repo: str, kind: str = "model", revision: str = "main") -> dict[str, bytes]:
         files = self.stored(repo, kind).find(revision).files
         return {path: blob.content for path, blob in files.items() if path != ".gitattributes"}
 
-    def commits(self, repo: str, kind: str = "model", revision: str = "main") -> list[str]:
-        return [commit.title for commit in self.stored(repo, kind).find(revision).history()]
+    def commits(self, repo: str, kind: str = "model") -> list[str]:
+        """Titles on main, newest first."""
+        return [commit.title for commit in self.stored(repo, kind).head.history()]
 
     def refs(self, repo: str, kind: str = "model") -> dict[str, str]:
         return {name: commit.oid for name, commit in self.stored(repo, kind).refs.items()}
 
-    def fail(self, fault: str, **changes: Any) -> Fault:
-        """Makes requests fail; see `faults.py`."""
-        return self.server.world.faults.add(fault, **changes)
+    def fail(self, where: str, **how: Any) -> None:
+        """Makes requests fail; see `Fault`."""
+        self.world.faults.append(Fault(where=where, **how))
+
+    def overtake(self, repo: str, files: Mapping[str, bytes], kind: str = "model", times: int = 1) -> None:
+        """Lets a commit of another user arrive on main just before the next commits."""
+        number = itertools.count()
+
+        def commit() -> None:
+            blobs = {name: Blob(content=content) for name, content in {**files, f"note-{next(number)}": b"first"}.items()}
+            self.stored(repo, kind).put("refs/heads/main", blobs, "Another's commit", "bob")
+
+        self.fail(COMMIT, status=0, before=commit, times=times)
 
     def requests(self, pattern: str = "") -> list[str]:
-        """The requests so far, as `METHOD /path?query`, in which a pattern is found."""
-        return [seen.line for seen in self.server.world.seen if re.search(pattern, seen.line)]
-
-    def forget_requests(self) -> None:
-        self.server.world.seen.clear()
+        """The requests so far, as `METHOD /path?query`, that match a pattern."""
+        return [line for line in self.world.requests if re.search(pattern, line)]
 
     def strays(self) -> list[str]:
-        """What wanted to leave the machine since this was last asked."""
-        found = self.server.world.strays + (self.log.read_text().splitlines() if self.log.exists() else [])
-        self.server.world.strays.clear()
+        """Attempts to leave the machine since the last call."""
+        found = self.world.strays + (self.log.read_text().splitlines() if self.log.exists() else [])
+        self.world.strays.clear()
         self.log.unlink(missing_ok=True)
         return found
 
     def stop(self) -> None:
-        self.machine.stop()
-        self.server.stop()
+        for process in self.machine.processes.values():
+            process.stop()
+        self.server.should_exit = self.server.force_exit = True
+        self.thread.join()
 
 
-Lane = Loopback
+# ---- fixtures, which a conftest or a test imports
+
+
+@pytest.fixture(scope="session")
+def loopback_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    server = Loopback(tmp_path_factory.mktemp("loopback"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def loopback(loopback_server: Loopback) -> Iterator[Loopback]:
+    """An empty Hub. The test fails if a request left the machine, or if the server crashed."""
+    loopback_server.reset()
+    yield loopback_server
+    strays, crashes = loopback_server.strays(), loopback_server.world.crashes
+    assert not strays, strays
+    assert not crashes, "\n".join(crashes)

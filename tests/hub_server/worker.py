@@ -1,7 +1,7 @@
-"""The process that clients run in: imports what they need once; each call is then a fork, a real process that starts at once.
+"""The process of clients. It imports slow packages once; each call is then a fork, which starts at once.
 
-`HF_ENDPOINT` and most other settings are read when the client is imported. So they are this process's environment, and there
-is one such process for each set of them. Run as a script: a request is a line of JSON on its standard input.
+The client reads `HF_ENDPOINT` and most settings when it is imported, so they are the environment of this process. It runs as a
+script: each line of its standard input is a request in JSON, and each line of its output the exit status of a call.
 """
 
 from __future__ import annotations
@@ -17,48 +17,44 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-TIME_LIMIT = 300  # seconds for a call; a job that is followed starts two processes that load torch
-
-
-def find(name: str) -> Any:
-    """A function by `module:name`."""
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+TIME_LIMIT = 300  # seconds of a call; one that follows a job starts two processes that load torch
 
 
 def answer(request: dict[str, Any]) -> None:
-    """In the child: calls the function and leaves its result, or its error in words, in the folder `files`."""
+    """In the fork: calls the function and writes value, error and message into the folder `files`."""
     files = Path(request["files"])
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         os.dup2(os.open(files / name, os.O_RDWR | os.O_CREAT), number)
     signal.alarm(TIME_LIMIT)
     os.chdir(files)
-    os.environ.update(request["environment"])
-    for name in request["without"]:
-        os.environ.pop(name, None)
-    code = 0
-    result: tuple[Any, ...] = ("none",)
+    for name, value in request["environment"].items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    code, result = 0, (None, None, "")
     try:
         arguments, options = pickle.loads((files / "arguments").read_bytes())
-        result = ("value", find(request["function"])(*arguments, **options))
+        module, _, name = request["function"].partition(":")
+        result = (getattr(importlib.import_module(module), name)(*arguments, **options), None, "")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:
         traceback.print_exc()
-        code, result = 1, ("error", type(error).__name__, str(error))
+        code, result = 1, (None, type(error).__name__, str(error))
     (files / "result").write_bytes(pickle.dumps(result))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # without the interpreter's teardown, which takes longer than most calls
+    os._exit(code)  # skips the interpreter's teardown, which takes longer than most calls
 
 
 def serve() -> None:
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what an import prints is not a reply
+    os.dup2(2, 1)  # output of an import is not a reply
     for line in sys.stdin:
         request = json.loads(line)
-        sys.path[:] = request["path"]  # that of the tests, and not the folder of this script
-        with contextlib.suppress(ImportError):  # then the child fails in the same way, and says so
+        sys.path[:] = request["path"]
+        with contextlib.suppress(ImportError):  # the fork fails in the same way and reports it
             for name in (*request["warm"], request["function"].partition(":")[0]):
                 importlib.import_module(name)
         child = os.fork()

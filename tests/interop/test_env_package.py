@@ -12,7 +12,7 @@ import yaml
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games.registry import LAKES
-from msgrpo_hub.hub.uploading import check_folder
+from msgrpo_hub.hub.uploading import check_files, files_in
 from msgrpo_hub.interop.openenv_package import FILES, REQUIREMENTS, ROOMS, stage_env
 from tests.cli.suites import Run
 from tests.test_imports import PACKAGE, SOURCES, edges
@@ -61,7 +61,8 @@ def test_the_manifest_and_the_card_say_which_game_it_is_and_pass_the_checks_of_a
     assert (front["sdk"], front["app_port"], manifest["port"]) == ("docker", 8000, 8000)
     assert "https://you-snake.hf.space" in card
     assert "-2.0 to" in card
-    assert {"Dockerfile", "README.md", "openenv.yaml", "pyproject.toml", "server/app.py"} <= check_folder(folder).keys()
+    assert {"Dockerfile", "README.md", "openenv.yaml", "pyproject.toml", "server/app.py"} <= files_in(folder).keys()
+    check_files(files_in(folder))
 
 
 def test_variants_and_lakes_of_other_projects_are_staged_and_an_unknown_game_is_refused(tmp_path: Path) -> None:

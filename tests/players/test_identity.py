@@ -19,10 +19,8 @@ from msgrpo_hub.downloads.names import content_hash, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.players.registry import SCRIPTED, identify, make_player
 from msgrpo_hub.players.settings import PlayerSettings
-from tests.hub_server.client import LOADS_MODELS
-from tests.hub_server.fixture import loopback, loopback_server
-from tests.hub_server.lanes import Loopback
-from tests.hub_server.operations import put
+from tests.hub_server.client import LOADS_MODELS, put
+from tests.hub_server.lanes import Loopback, loopback, loopback_server
 from tests.players.adapters import adapt, hash_of
 
 __all__ = ["loopback", "loopback_server"]

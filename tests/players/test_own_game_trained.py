@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub_server.client import LOADS_MODELS
-from tests.hub_server.fixture import loopback, loopback_server
-from tests.hub_server.lanes import Loopback
-from tests.hub_server.operations import put
+from tests.hub_server.client import LOADS_MODELS, put
+from tests.hub_server.lanes import Loopback, loopback, loopback_server
 from tests.players.test_entry_points import FILES, Install, Run, as_ini, distribution, install, run
 
 pytestmark = pytest.mark.slow

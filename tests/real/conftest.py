@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Command
-from tests.hub_server.fixture import loopback, loopback_server
+from tests.hub_server.lanes import loopback, loopback_server
 from tests.real.cases import CASES, NEW_TOKENS, Case, greedy
 from tests.real.short import LAKE, by_first_token
 

@@ -16,9 +16,8 @@ import replay
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.tables import HEADS
 from msgrpo_hub.games import make_game
-from tests.hub_server.fixture import loopback, loopback_server
-from tests.hub_server.lanes import Loopback
-from tests.hub_server.operations import put
+from tests.hub_server.client import put
+from tests.hub_server.lanes import Loopback, loopback, loopback_server
 from tests.stored import stored_runs
 
 __all__ = ["loopback", "loopback_server"]

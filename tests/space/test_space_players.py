@@ -25,10 +25,8 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players import PlayerSettings, make_player
 from msgrpo_hub.players.scripted import choose_greedy
 from msgrpo_hub.rollout import play_episodes
-from tests.hub_server.client import LOADS_MODELS
-from tests.hub_server.fixture import loopback, loopback_server
-from tests.hub_server.lanes import Loopback
-from tests.hub_server.operations import put
+from tests.hub_server.client import LOADS_MODELS, put
+from tests.hub_server.lanes import Loopback, loopback, loopback_server
 from tests.models.loading import edit
 
 __all__ = ["loopback", "loopback_server"]
