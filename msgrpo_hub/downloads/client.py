@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,15 +38,13 @@ def hub_errors(repo_id: str) -> Iterator[None]:
     except HTTPError as error:
         raise UserError(f"the Hub cannot be reached ({first_line(error)}): check the network, then {AGAIN}") from error
     except (OSError, RuntimeError, ValueError) as error:
-        text = first_line(error.__cause__ or error)
         if isinstance(error, ValueError) and "Invalid metadata in README.md" in str(error):
             why = " ".join(str(error).split())[:300]
             raise UserError(f"the Hub refuses the card of {repo_id!r} ({why}): correct its metadata") from error
-        if not isinstance(error, ConnectionError) and not any(
-            words in str(error) for words in ("Consistency check failed", "Error while uploading")
-        ):
+        if not isinstance(error, ConnectionError) and not re.search("Consistency check failed|Error while uploading", str(error)):
             raise
-        raise UserError(f"a transfer with {repo_id!r} failed ({text}): check the network, then {AGAIN}") from error
+        why = first_line(error.__cause__ or error)
+        raise UserError(f"a transfer with {repo_id!r} failed ({why}): check the network, then {AGAIN}") from error
 
 
 def _refusal(repo_id: str, error: HfHubHTTPError) -> str:
@@ -57,13 +56,14 @@ def _refusal(repo_id: str, error: HfHubHTTPError) -> str:
         return f"{repo_id!r} has no such branch or commit ({why}): expected the name of a branch"
     if status == 401 and not get_token():
         return f"{repo_id!r} is missing or private, and no token was found: check the name, run `hf auth login`, or set HF_TOKEN"
+    first = f"another change came first: {AGAIN}"
     remedies = {
         401: "the token is not accepted: run `hf auth login` with a new one",
         402: "a paid plan is required: expected one, or `msgrpo push … --dry-run FOLDER` to run the files elsewhere",
         403: "the token may not do this: use a token with that permission, or your own repository",
         404: "it does not exist, or the token has no access: check the name and the token",
-        409: f"another change came first: {AGAIN}",
-        412: f"another change came first: {AGAIN}",
+        409: first,
+        412: first,
         429: f"the rate limit is reached: wait five minutes, then {AGAIN}",
     }
     remedy = remedies.get(status, f"the Hub has a problem: {AGAIN}" if status >= 500 else "the Hub refuses the request")
@@ -76,17 +76,7 @@ def first_line(error: object) -> str:
 
 
 def snapshot(repo_id: str, commit: str, sizes: Mapping[str, int], *, kind: str = "model", token: str | None = None) -> Path:
-    """Downloads files of a repository at one commit into the cache.
-
-    Args:
-        repo_id: the repository.
-        commit: its full commit id.
-        sizes: path of each file → size in bytes.
-        kind: `model`, `dataset` or `space`.
-        token: None uses the token of `hf auth login` or HF_TOKEN.
-
-    Returns:
-        The cache folder with the files.
+    """Downloads files (path → size in bytes) of a repository at one commit, and returns the cache folder with them.
 
     Raises:
         UserError: the Hub refuses, or a file is missing or has another size. (The client returns an incomplete folder if it

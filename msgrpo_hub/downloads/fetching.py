@@ -87,6 +87,64 @@ class Listing:
     def is_adapter(self) -> bool:
         return ADAPTER_SETTINGS in self.sizes
 
+    @property
+    def content(self) -> str:
+        """The commit, or the content hash of a local folder."""
+        return self.commit or content_hash(Path(self.source))
+
+    def weights(self) -> list[str]:
+        """The names of the files with the weights of a base, which may be missing."""
+        sharded = WEIGHTS not in self.sizes and INDEX in self.sizes
+        return weight_files(self.read(INDEX), self.source) if sharded else [WEIGHTS]
+
+    def check_size(self, names: Collection[str], limit: int = 0) -> None:
+        """Raises `UserError` for a missing file, or if the files together exceed a limit; 0 means the usual limit of each."""
+        for name in names:
+            if name not in self.sizes:
+                raise self._missing(name)
+        for own, most in [([*names], limit)] if limit else [([name], _LIMITS.get(name, _LARGEST_SETTINGS)) for name in names]:
+            if (total := sum(self.sizes[name] for name in own)) > most:
+                files = ", ".join(own[:2])
+                raise UserError(f"{self.source!r} is not loaded: {files} would be {total:,} bytes; expected at most {most:,}")
+
+    def _missing(self, name: str) -> UserError:
+        """The error for a required file that the source lacks."""
+        pickled = sorted(other for other in self.sizes if re.fullmatch(r"(pytorch_|adapter_)?model.*\.(bin|pt|pth|ckpt)", other))
+        if any(other.lower().endswith(".gguf") for other in self.sizes):
+            return _gguf_error(self.source, self.original)
+        if pickled and name.endswith(".safetensors"):
+            return UserError(
+                f"{self.source!r} has {pickled[0]}, which can run code when loaded, and no {name}: expected safetensors; if you "
+                "trust its author, load it with transformers and save it with `save_pretrained`"
+            )
+        if self.folder and self.commit:
+            return UserError(
+                f"cannot load {self.source!r}: the cache holds commit {self.commit} without its {name}, and the Hub cannot be "
+                "reached: connect once to download the file"
+            )
+        if self.folder:
+            return no_model(self.source, f"no {name}")
+        return UserError(
+            f"{self.source!r} holds no model: expected config.json, tokenizer and weights, or a LoRA adapter (no {name})"
+        )
+
+    def download(self, names: Iterable[str]) -> Path:
+        """The folder of these files, complete and at one commit. A link may lead into the folder or the Hub's cache only."""
+        if not self.folder:
+            repo, inside = split_folder(self.source)
+            return snapshot(repo, self.commit, {f"{inside}/{name}".lstrip("/"): self.sizes[name] for name in names}) / inside
+        own = self.folder.resolve()
+        cache = next((above.parent / "blobs" for above in own.parents if above.name == "snapshots"), own)
+        for name in names:
+            if not any((own / name).resolve().is_relative_to(allowed) for allowed in (own, cache)):
+                raise UserError(f"{name} in {self.source!r} is a link that leads elsewhere: expected a file of the folder")
+        return self.folder
+
+    def read(self, name: str) -> dict[str, Any]:
+        """The JSON object in a file, downloaded if its size is allowed."""
+        self.check_size([name])
+        return parse((self.download([name]) / name).read_bytes(), name, self.source)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
@@ -215,12 +273,7 @@ def _is_repository(name: str) -> bool:
 def resolve(name: str, largest: int | None = None) -> Sources:
     """Resolves `model`, `adapter` or `base+adapter`, each with an optional `@revision`, to commits.
 
-    Args:
-        name: the name of a player.
-        largest: limit on the weights of each source, in bytes; None uses the limit of loading.
-
-    Raises:
-        UserError: as loading does; also if the weights are not safetensors or exceed the limit.
+    With a limit, in bytes, the weights of each source must be safetensors of at most this size, and the settings inert.
     """
 
     def listed(source: str, revision: str | None) -> Listing:
@@ -244,76 +297,60 @@ def resolve(name: str, largest: int | None = None) -> Sources:
         with base_errors(base):
             found = listed(base_of(settings, base), settings.get("revision"))
     else:
-        return Sources(base=base, base_commit=_commit(found))
-    return Sources(base=found.source, base_commit=_commit(found), adapter=own.source, adapter_commit=_commit(own))
+        return Sources(base=base, base_commit=found.content)
+    return Sources(base=found.source, base_commit=found.content, adapter=own.source, adapter_commit=own.content)
 
 
 def base_bytes(name: str, dtype: str = "auto") -> int:
     """The memory of a base's weights in a number type, from its list of files and its configuration.
 
-    Arguments and errors as for `resolve`; `auto` is the type that the weights are stored in.
+    Errors are as for `resolve`; `auto` is the type of the stored weights.
     """
     sources = resolve(name)
     listing = list_files(sources.base, None if is_folder(sources.base) else sources.base_commit)
-    stored = sum(listing.sizes.get(file, 0) for file in _weight_names(listing))
-    config = _read(listing, CONFIG)
+    stored = sum(listing.sizes.get(file, 0) for file in listing.weights())
+    config = listing.read(CONFIG)
     kind = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     size = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
     return stored if dtype == "auto" else stored * size[dtype] // size.get(kind, 4)
-
-
-def commit_of(source: str, revision: str | None) -> str:
-    """The current commit of a revision; without a network, the commit in the cache; for a folder, its content hash."""
-    return _commit(list_files(source, revision))
-
-
-def _commit(listing: Listing) -> str:
-    return listing.commit or content_hash(Path(listing.source))
 
 
 # ---- fetching
 
 
 def fetch(found: Listing) -> Fetched:
-    """Downloads a base or an adapter, all files at one commit, and checks it.
-
-    Raises:
-        UserError: the source cannot be downloaded, or a file is missing, too large or malformed.
-    """
+    """Downloads a base or an adapter, all files at one commit. Raises `UserError` for a missing, large or malformed file."""
     if found.is_adapter:
-        settings = read_settings(found)
-        _check_size(found, [ADAPTER_WEIGHTS], LARGEST_ADAPTER)
-        others = _check_files(found, prompting_files(found.sizes))
-        play = play_settings_of(_read(found, PLAY_SETTINGS), found.source) if PLAY_SETTINGS in others else None
-        folder = _download(found, [ADAPTER_SETTINGS, ADAPTER_WEIGHTS, *others])
-        read_header(folder / ADAPTER_WEIGHTS, found.source, kinds=("F32", "F16", "BF16"))
-        return Fetched(
-            source=found.source,
-            commit=found.commit,
-            folder=folder,
-            adapter=settings,
-            prompt_format=play.prompt_format if play else None,
-            chat_template_kwargs=play.chat_template_kwargs if play else {},
-        )
-    config = _read(found, CONFIG)
-    names = _weight_names(found)
-    _check_size(found, names, LARGEST_BASE)
-    check_config(config, found.source, sum(found.sizes[name] for name in names), found.original)
-    others = _check_files(found, (CONFIG, "generation_config.json", TEMPLATE, *TOKENIZER_FILES, INDEX))
-    folder = _download(found, [*others, *names])
+        settings, names, play = read_settings(found), [ADAPTER_WEIGHTS], None
+        found.check_size(names, LARGEST_ADAPTER)
+        others = [ADAPTER_SETTINGS, *prompting_files(found.sizes)]
+        if PLAY_SETTINGS in others:
+            play = play_settings_of(found.read(PLAY_SETTINGS), found.source)
+    else:
+        config, settings, play = found.read(CONFIG), None, None
+        names = found.weights()
+        found.check_size(names, LARGEST_BASE)
+        check_config(config, found.source, sum(found.sizes[name] for name in names), found.original)
+        others = [name for name in (CONFIG, "generation_config.json", TEMPLATE, *TOKENIZER_FILES, INDEX) if name in found.sizes]
+    found.check_size(others)
+    if TOKENIZER in others:
+        check_tokenizer(found.read(TOKENIZER), found.source)
+    folder = found.download([*others, *names])
     for name in names:
-        read_header(folder / name, found.source)
-    return Fetched(source=found.source, commit=found.commit, folder=folder)
-
-
-def _weight_names(found: Listing) -> list[str]:
-    sharded = WEIGHTS not in found.sizes and INDEX in found.sizes
-    return weight_files(_read(found, INDEX), found.source) if sharded else [WEIGHTS]
+        read_header(folder / name, found.source, kinds=("F32", "F16", "BF16") if found.is_adapter else ())
+    return Fetched(
+        source=found.source,
+        commit=found.commit,
+        folder=folder,
+        adapter=settings,
+        prompt_format=play.prompt_format if play else None,
+        chat_template_kwargs=play.chat_template_kwargs if play else {},
+    )
 
 
 def read_settings(found: Listing) -> dict[str, Any]:
     """Downloads and checks the settings of an adapter. Raises `UserError` unless they are inert."""
-    settings = _read(found, ADAPTER_SETTINGS)
+    settings = found.read(ADAPTER_SETTINGS)
     check_adapter(settings, found.source)
     return settings
 
@@ -349,67 +386,6 @@ def prompting_files(there: Collection[str]) -> list[str]:
     return [name for name in (PLAY_SETTINGS, TEMPLATE, *tokenizer) if name in there]
 
 
-def _read(found: Listing, name: str) -> dict[str, Any]:
-    _check_size(found, [name], _LIMITS.get(name, _LARGEST_SETTINGS))
-    return parse((_download(found, [name]) / name).read_bytes(), name, found.source)
-
-
-def _check_files(found: Listing, names: Iterable[str]) -> list[str]:
-    """The files among these that a source has, after a check of their sizes and of the tokenizer's settings."""
-    there = [name for name in dict.fromkeys(names) if name in found.sizes]
-    for name in there:
-        _check_size(found, [name], _LIMITS.get(name, _LARGEST_SETTINGS))
-    if TOKENIZER in there:
-        check_tokenizer(_read(found, TOKENIZER), found.source)
-    return there
-
-
-def _check_size(found: Listing, names: list[str], limit: int) -> None:
-    """Refuses missing files, and files that together exceed the limit."""
-    for name in names:
-        if name not in found.sizes:
-            raise _missing(found, name)
-    total = sum(found.sizes[name] for name in names)
-    if total > limit:
-        files = ", ".join(names[:2])
-        raise UserError(f"{found.source!r} is not loaded: {files} would be {total:,} bytes; expected at most {limit:,}")
-
-
-def _missing(found: Listing, name: str) -> UserError:
-    """The error for a required file that the source lacks."""
-    if any(other.lower().endswith(".gguf") for other in found.sizes):
-        return _gguf_error(found.source, found.original)
-    pickled = sorted(other for other in found.sizes if re.fullmatch(r"(pytorch_|adapter_)?model.*\.(bin|pt|pth|ckpt)", other))
-    if pickled and name.endswith(".safetensors"):
-        return UserError(
-            f"{found.source!r} has {pickled[0]}, which can run code when loaded, and no {name}: expected safetensors; if you "
-            "trust its author, load it with transformers and save it with `save_pretrained`"
-        )
-    if found.folder and found.commit:
-        return UserError(
-            f"cannot load {found.source!r}: the cache holds commit {found.commit} without its {name}, and the Hub cannot be "
-            "reached: connect once to download the file"
-        )
-    if found.folder:
-        return no_model(found.source, f"no {name}")
-    return UserError(
-        f"{found.source!r} holds no model: expected config.json, tokenizer and weights, or a LoRA adapter (no {name})"
-    )
-
-
 def _gguf_error(source: str, original: str = "") -> UserError:
     such_as = f", such as {original!r}" if original else ""
     return UserError(f"{source!r} holds GGUF files, which cannot be trained on: use the original model in safetensors{such_as}")
-
-
-def _download(found: Listing, names: list[str]) -> Path:
-    """The folder of these files, complete and at one commit. A link may lead into the folder or the Hub's cache only."""
-    if found.folder:
-        own = found.folder.resolve()
-        cache = next((above.parent / "blobs" for above in own.parents if above.name == "snapshots"), own)
-        for name in names:
-            if not any((own / name).resolve().is_relative_to(allowed) for allowed in (own, cache)):
-                raise UserError(f"{name} in {found.source!r} is a link that leads elsewhere: expected a file of the folder")
-        return found.folder
-    repo, inside = split_folder(found.source)
-    return snapshot(repo, found.commit, {f"{inside}/{name}".lstrip("/"): found.sizes[name] for name in names}) / inside

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from safetensors import SafetensorError, safe_open
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import Range, misfit
 
 LARGEST_RANK = 1024
 """Largest rank of a LoRA adapter: PEFT allocates the matrices before it reads the weights."""
@@ -24,16 +25,14 @@ LARGEST_HEADER = 10_000_000
 """Largest safetensors header, in bytes: enough for 70,000 tensors."""
 LONGEST_PATTERN = 5_000
 """Largest number of characters of a regular expression."""
-MOST_TOKENS = 10_000
-"""Largest number of tokens with separately trained embeddings."""
+MOST_NAMES = 10_000
+"""Largest number of names in a setting, and of tokens with separately trained embeddings."""
 
 PLAY_SETTINGS = "msgrpo.json"
 """The file beside an adapter with its play settings. PEFT ignores it."""
 
 Scalar = str | int | float | bool
 """The value of a variable of a chat template."""
-
-Check = Callable[[Any], bool]
 
 _NAME = re.compile(r"[\w.-]{1,200}", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9_][\w.-]{0,199}", re.ASCII)
@@ -54,73 +53,61 @@ def parse(text: bytes, what: str, source: str) -> dict[str, Any]:
 
 
 def is_revision(value: Any) -> bool:
-    """Whether a value can be a branch, tag or commit. Paths are refused, because the cache uses the
-    revision as a file name."""
+    """Whether a value can be a branch, tag or commit. Paths are refused: the cache uses the revision as a file name."""
     return isinstance(value, str) and bool(re.fullmatch(r"(?!.*(\.\.|//))[\w][\w./+-]{0,199}", value, re.ASCII))
 
 
 # ---- adapters
 
 
-def _number(least: float, most: float, *kinds: type) -> Check:
-    return lambda value: type(value) in kinds and least <= value <= most  # rejects bool; NaN fails both comparisons
-
-
-def _names(value: Any) -> bool:
-    """One plain name or up to 10,000 of them."""
-    names = value if isinstance(value, list) else [value]
-    return len(names) < 10_000 and all(isinstance(name, str) and _NAME.fullmatch(name) for name in names)
-
-
-def _targets(value: Any) -> bool:
-    """Names, or a regular expression, which `models.adapters` matches under a time limit."""
-    return _names(value) or (isinstance(value, str) and len(value) <= LONGEST_PATTERN)
-
-
-def _by_pattern(check: Check) -> Check:
-    """A dictionary from regular expressions of layer names to values."""
-    return lambda value: isinstance(value, dict) and max(map(len, value)) <= LONGEST_PATTERN and all(map(check, value.values()))
-
-
-def _tokens(value: Any) -> bool:
-    """Token ids, or a list of them for each of several layers."""
-    lists = value if isinstance(value, dict) else {"all": value}
-    return _names([*lists]) and all(
-        isinstance(ids, list) and len(ids) <= MOST_TOKENS and all(type(one) is int for one in ids) for ids in lists.values()
-    )
-
-
-def _small(value: Any) -> bool:
-    """A flag, a name, a number or a few of these. PEFT itself refuses other types."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    return all(one is None or _names(one) or (isinstance(one, int | float) and abs(one) <= LARGEST_RANK) for one in parts)
-
-
-def _one_of(*values: Any) -> Check:
-    return lambda value: any(type(value) is type(one) and value == one for one in values)
-
-
-_RANK, _ALPHA = _number(1, LARGEST_RANK, int), _number(-LARGEST_ALPHA, LARGEST_ALPHA, int, float)
-_LORA: Mapping[str, Check] = {
-    "peft_type": _one_of("LORA"),
-    "task_type": _one_of("CAUSAL_LM", "SEQ_2_SEQ_LM"),
-    "revision": is_revision,
-    "r": _RANK,
-    "lora_alpha": _ALPHA,
-    "init_lora_weights": _one_of(True, "gaussian", "eva", "orthogonal", "mica"),
-    "target_modules": _targets,
-    "exclude_modules": _targets,
-    "target_parameters": _names,
-    "modules_to_save": _names,
-    "layers_pattern": _names,
-    "trainable_token_indices": _tokens,
-    "rank_pattern": _by_pattern(_RANK),
-    "alpha_pattern": _by_pattern(_ALPHA),
-    "lora_dropout": _number(0, 1, int, float),
-    **dict.fromkeys(("bias", "lora_bias", "layers_to_transform", "fan_in_fan_out"), _small),
-    **dict.fromkeys(("use_rslora", "use_dora", "use_bdlora", "velora_config", "ensure_weight_tying"), _small),
+_Rank = Annotated[int, Range(1, LARGEST_RANK)]
+_Alpha = Annotated[float, Range(-LARGEST_ALPHA, LARGEST_ALPHA)]
+_LORA: Mapping[str, Any] = {
+    "peft_type": Literal["LORA"],
+    "task_type": Literal["CAUSAL_LM", "SEQ_2_SEQ_LM"],
+    "revision": str,
+    "r": _Rank,
+    "lora_alpha": _Alpha,
+    "init_lora_weights": bool | Literal["gaussian", "eva", "orthogonal", "mica"],
+    **dict.fromkeys(("target_modules", "exclude_modules"), "names or pattern"),
+    **dict.fromkeys(("target_parameters", "modules_to_save", "layers_pattern"), "names"),
+    "trainable_token_indices": "tokens",
+    "rank_pattern": dict[str, _Rank],
+    "alpha_pattern": dict[str, _Alpha],
+    "lora_dropout": Annotated[float, Range(0, 1)],
+    **dict.fromkeys(("bias", "lora_bias", "layers_to_transform", "fan_in_fan_out"), "small"),
+    **dict.fromkeys(("use_rslora", "use_dora", "use_bdlora", "velora_config", "ensure_weight_tying"), "small"),
 }
-"""The settings that give an adapter's weights their meaning, each with a check that bounds what PEFT allocates."""
+"""The settings that give an adapter's weights their meaning, each with a type, or a kind that `_fits` knows."""
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a setting has its type, and a size that bounds what PEFT allocates for it."""
+    kind, many = _LORA[name], value if isinstance(value, list) else [value]
+    plain = len(many) < MOST_NAMES and all(isinstance(one, str) and _NAME.fullmatch(one) for one in many)
+    if kind == "names or pattern":  # `models.adapters` matches a pattern under a time limit
+        return plain or (isinstance(value, str) and len(value) <= LONGEST_PATTERN)
+    if kind == "names":
+        return plain
+    if kind == "tokens":  # ids, or a list of them for each of several layers
+        lists = value if isinstance(value, dict) else {"all": value}
+        short = len(lists) < MOST_NAMES and all(isinstance(ids, list) and len(ids) <= MOST_NAMES for ids in lists.values())
+        return short and all(map(_NAME.fullmatch, lists)) and all(type(one) is int for ids in lists.values() for one in ids)
+    if kind == "small":  # a flag, a name, a number or a few of these; PEFT itself refuses other types
+        parts = value.values() if isinstance(value, dict) else many
+        names = [one for one in parts if isinstance(one, str)]
+        numbers = [one for one in parts if one is not None and not isinstance(one, str)]
+        bounded = all(isinstance(one, int | float) and abs(one) <= LARGEST_RANK for one in numbers)
+        return bounded and all(map(_NAME.fullmatch, names))
+    if get_origin(kind) is dict:  # by regular expressions of layer names
+        hint = get_args(kind)[1]
+        return (
+            isinstance(value, dict)
+            and max(map(len, value)) <= LONGEST_PATTERN
+            and not any(misfit(one, hint) for one in value.values())
+        )
+    return not misfit(value, kind) and (name != "revision" or is_revision(value))
+
 
 _UNUSED = (
     *("base_model_name_or_path", "auto_mapping", "inference_mode", "peft_version", "megatron_core", "runtime_config"),
@@ -140,11 +127,10 @@ _DANGERS: Mapping[str, str] = {
 """Why a setting is refused, for the message."""
 
 
-def check_adapter(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Selects the settings of a LoRA adapter that PEFT's `LoraConfig` gets.
+def check_adapter(settings: Mapping[str, Any], source: str) -> tuple[dict[str, Any], list[str]]:
+    """Selects the settings of a LoRA adapter that PEFT's `LoraConfig` gets, and names the unknown ones that are ignored.
 
-    Settings that are off (null, false, empty) are omitted. An unknown setting is refused if it is a list or an object, and
-    otherwise omitted; see `unknown_settings`.
+    Settings that are off (null, false, empty) are omitted. An unknown setting is refused if it is a list or an object.
 
     Raises:
         UserError: it is not a LoRA adapter, or a setting is dangerous or unknown; the message names it.
@@ -153,44 +139,36 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> dict[str, Any]:
         raise UserError(f"the adapter {source!r} has no peft_type: expected a LoRA adapter as PEFT saves it")
     if settings["peft_type"] != "LORA":
         raise UserError(f"the adapter {source!r} is of type {_short(settings['peft_type'])}: expected LORA")
-    used = {}
-    for name, value in _switched_on(settings).items():
-        if name in _LORA and _LORA[name](value):
+    used, unknown = {}, []
+    for name, value in settings.items():
+        if value is None or value is False or value in ({}, [], ""):
+            continue
+        if name in _LORA and _fits(name, value):
             used[name] = value
         elif name in _LORA or (name not in _UNUSED and isinstance(value, dict | list)):
             usual = "is out of range" if name in _LORA else "may run code, change the base or change what the weights mean"
             why = f"its {name} is {_short(value)}, which {_DANGERS.get(name, usual)}"
             raise UserError(f"the adapter {source!r} is not loaded: {why}; expected plain LoRA")
-    return used
-
-
-def unknown_settings(settings: Mapping[str, Any]) -> list[str]:
-    """The names of an adapter's settings that are on and unknown here."""
-    return [_short(name) for name in _switched_on(settings) if name not in _LORA and name not in _UNUSED]
-
-
-def _switched_on(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if not (value is None or value is False or value in ({}, [], ""))}
+        elif name not in _UNUSED:
+            unknown.append(_short(name))
+    return used, unknown
 
 
 # ---- bases
 
 
 def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, original: str = "") -> None:
-    """Checks the `config.json` of a base.
-
-    `auto_map` passes: the code that it names is not downloaded or run.
-
-    Args:
-        config: the content of the file.
-        source: name of the model, for the message.
-        weight_bytes: size of its weights.
-        original: the model that it is a quantised copy of, for the message; empty if unknown.
+    """Checks the `config.json` of a base. `auto_map` passes: the code that it names is not downloaded or run.
 
     Raises:
-        UserError: it is quantised, refers to other files or code, or describes a model larger than its weights.
+        UserError: it is quantised (the message names the original, if known), refers to other files or code, or describes a
+            model larger than its weights.
     """
-    for part in _objects(config):
+    parts: list[Any] = [config]  # and all objects nested in it
+    for part in parts:
+        if not isinstance(part, Mapping):
+            continue
+        parts += part.values()
         if part.get("quantization_config"):
             such_as = f", such as {original!r}" if original else ""
             raise UserError(
@@ -209,20 +187,8 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, orig
             )
 
 
-def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """A JSON object and all objects nested in it."""
-    if isinstance(value, dict):
-        yield value
-        for inner in value.values():
-            yield from _objects(inner)
-
-
 def check_tokenizer(config: Mapping[str, Any], source: str) -> None:
-    """Checks a `tokenizer_config.json`.
-
-    Raises:
-        UserError: it names files outside the model, which a library would read and later publish.
-    """
+    """Raises `UserError` for a `tokenizer_config.json` with paths outside the model, which a library would read and publish."""
     inert = ("chat_template", "additional_special_tokens", "name_or_path", "special_tokens_map_file")
     for name, value in config.items():
         if name in inert or name.endswith("_token"):
@@ -254,13 +220,9 @@ def weight_files(index: Mapping[str, Any], source: str) -> list[str]:
 def read_header(path: Path, source: str, kinds: tuple[str, ...] = ()) -> dict[str, tuple[str, list[int]]]:
     """Number type (such as `F32`) and shape of each tensor in a safetensors file.
 
-    Args:
-        path: the file.
-        source: name of the model, for the message.
-        kinds: accepted number types; empty accepts all.
-
     Raises:
-        UserError: it is not a safetensors file, its header is larger than any model needs, or it has another number type.
+        UserError: it is not a safetensors file, its header is larger than any model needs, or it has other number types than
+            `kinds`; empty accepts all.
     """
     try:
         with path.open("rb") as file:
@@ -304,11 +266,7 @@ class PlaySettings:
 
 
 def play_settings_of(settings: Mapping[str, Any], source: str) -> PlaySettings:
-    """The play settings that an adapter stores; `agent` resolves the name of the format.
-
-    Raises:
-        UserError: the file holds other content.
-    """
+    """The play settings that an adapter stores. Raises `UserError` if the file holds anything else."""
     name, switches = settings.get("prompt_format"), settings.get("chat_template_kwargs", {})
     known = settings.keys() <= {"prompt_format", "chat_template_kwargs"} and isinstance(switches, dict)
     if not known or not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.:-]{0,199}", name, re.ASCII):

@@ -113,7 +113,7 @@ class FinishedRun:
     adapter_update: int
     """The update after which the weights were saved."""
     over_seeds: Mapping[str, Mapping[str, OverSeeds]]
-    """Game → figure → its values over the seeds beside the run; empty if it is alone."""
+    """Game → figure → its values over the seeds beside the run; empty without other seeds."""
 
 
 def read_run(path: Path) -> FinishedRun:

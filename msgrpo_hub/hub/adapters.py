@@ -197,7 +197,7 @@ def _check_rollouts(repo_id: str, run: str, token: str | None) -> None:
 def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "") -> TrainConfig:
     """The configuration as anyone can run it, without anything specific to this machine.
 
-    Repositories are pinned to a commit. A first adapter in a folder is named by its content hash, without its path.
+    Repositories are pinned to a commit. The content hash replaces the path of a first adapter in a folder.
     """
     init_adapter = config.init_adapter
     if init_adapter and init_adapter not in built_in_adapters():

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Unpack
 
 from huggingface_hub import HfApi, ModelCard, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import EntryNotFoundError
@@ -16,7 +16,7 @@ from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.downloads.names import adapters_path, content_hash, is_folder, located, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.cards import render
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, is_same, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id, is_same, upload
 from msgrpo_hub.training.config import TrainConfig
 
 _LOADED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
@@ -82,11 +82,9 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
     return Base(repo_id=repo, commit=commit, license=terms, built_in=folder == pocket_path())
 
 
-def push_base(
-    repo_id: str, *, private: bool | None = None, revision: str | None = None, token: str | None = None, create_pr: bool = False
-) -> Pushed:
+def push_base(repo_id: str, **where: Unpack[Where]) -> Pushed:
     """Publishes the built-in base with its card, in one commit, so that others can load adapters trained on it."""
-    target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
+    target = Target(repo_id=repo_id, **where)
     with TemporaryDirectory() as folder:
         stage_base(repo_id, Path(folder))
         return upload(Path(folder), target, message="The built-in base of msgrpo_hub", marker="scores.json")

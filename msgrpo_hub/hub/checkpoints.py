@@ -45,12 +45,12 @@ log = logging.getLogger(__name__)
 
 
 def push_state(folder: Path, repo_id: str, names: Collection[str], message: str, *, below: str = "") -> Pushed:
-    """Makes a private repository hold the state of a run.
+    """Makes a private repository, created if missing, hold these files and folders of a run.
 
     Args:
         folder: the folder of the run.
-        repo_id: `USER/NAME`; created if missing. An existing repository must be private.
-        names: files of the folder, and folders that end in `/`. If the folder lacks one, the push removes it from the repository.
+        repo_id: `USER/NAME`.
+        names: files, and folders that end in `/`. If the run's folder lacks one, the push removes it from the repository.
         message: title of the commit.
         below: the folder of the repository that gets them; empty for the top.
 
@@ -72,7 +72,7 @@ def push_state(folder: Path, repo_id: str, names: Collection[str], message: str,
 
 
 def _with_public_base(settings_file: Path) -> bytes:
-    """The settings of an adapter, in which the built-in base has a name that any installation finds."""
+    """The settings of an adapter, with a name for the built-in base that any installation finds."""
     content = settings_file.read_bytes()
     settings = json.loads(content)
     if settings.get("base_model_name_or_path") != str(pocket_path()):
@@ -81,15 +81,9 @@ def _with_public_base(settings_file: Path) -> bytes:
 
 
 def fetch_state(repo_id: str, folder: Path, names: Collection[str]) -> bool:
-    """Fetches a training run into a folder. `config.toml` arrives last, so a kill leaves nothing that counts as a run.
+    """Fetches files and folders of a training run. Returns whether there were any, in a repository that may be missing.
 
-    Args:
-        repo_id: `USER/NAME`.
-        folder: the folder to fill.
-        names: as for `push_state`.
-
-    Returns:
-        Whether there was anything to fetch; False also if the repository does not exist.
+    `config.toml` arrives last, so that a kill leaves nothing that counts as a run.
     """
     commit, sizes = _sizes(repo_id)
     wanted = sorted(owned(sizes, names), key=lambda path: (path == CONFIG, path))
@@ -190,7 +184,7 @@ class HubCheckpoints(Callback):
 
 
 def _complete(paths: Collection[str]) -> set[str]:
-    """The tasks among these files of which all episodes are played; after a server failure a log stays beside the results."""
+    """The tasks whose results have no log beside them, which a server failure leaves."""
     held = {name: {path.rpartition("/")[0] for path in paths if path.endswith(f"/{name}")} for name in (RESULTS, LOG)}
     return held[RESULTS] - held[LOG]
 
@@ -210,7 +204,7 @@ def push_evaluation(folder: Path, repo_id: str) -> None:
 
 
 def fetch_evaluation(repo_id: str, folder: Path) -> None:
-    """Fetches the tasks of an evaluation that have no results in a folder, and complete ones that are not complete there."""
+    """Fetches the tasks without results in a folder, and complete tasks that are incomplete there."""
     commit, there = _sizes(repo_id)
     complete, lacking = _complete(there), []
     for path in owned(there, (EVALUATED,)):

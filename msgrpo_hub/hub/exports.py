@@ -35,16 +35,13 @@ def model_of(result: Result) -> str | None:
 
 
 def write_exports(board: Leaderboard, folder: Path, *, benchmark_id: str | None = None) -> list[Path]:
-    """Writes the results of every model on a leaderboard for its card.
+    """Writes the results of every model on a leaderboard for its card, and returns the files.
 
     Args:
         board: the leaderboard.
-        folder: gets `models/<player>/<commit>/model-index.yaml` (and `.eval_results/` beside it, which `hf upload` puts into
-            the model's repository).
-        benchmark_id: `USER/NAME` of a benchmark dataset registered with the Hub, for `.eval_results/`.
-
-    Returns:
-        The files written.
+        folder: gets `models/<player>/<commit>/model-index.yaml`.
+        benchmark_id: `USER/NAME` of a benchmark dataset registered with the Hub, for `.eval_results/` beside it, which
+            `hf upload` puts into the model's repository.
 
     Raises:
         UserError: the leaderboard has no published model, or the folder cannot be written to.

@@ -86,11 +86,7 @@ def find_hardware(flavor: str) -> JobHardwareInfo:
 
 
 def read_secrets(names: Sequence[str]) -> dict[str, str]:
-    """The token, and variables of this environment by their names. The Hub encrypts them.
-
-    Raises:
-        UserError: a variable is not set, or no token is found.
-    """
+    """The token, and variables of this environment by their names. Raises `UserError` if one is not set."""
     if missing := [name for name in names if not os.environ.get(name)]:
         raise UserError(f"--secret {missing[0]}: expected a variable of this environment that is set")
     return {"HF_TOKEN": check_token()} | {name: os.environ[name] for name in names}
@@ -103,15 +99,9 @@ def check_wheel(path: Path) -> None:
 
 
 def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> JobInfo:
-    """Sends a job.
+    """Sends a job with its secret environment variables. Raises `UserError` if the Hub refuses it.
 
-    Args:
-        job: the job.
-        secrets: its secret environment variables, including the token.
-        wheel: the package (see `check_wheel`), uploaded under the hash of its content; None uses the release of this version.
-
-    Raises:
-        UserError: the Hub refuses it.
+    The wheel is uploaded under the hash of its content; None uses the release of this version.
     """
     # 1) the package
     target, volumes = Target(repo_id=job.state, private=True), []

@@ -115,11 +115,7 @@ def read_folder(path: Path, only: Collection[Path] | None = None) -> Leaderboard
 
 
 def read_published(target: Target, commit: str, there: Mapping[str, RepoFile]) -> Leaderboard:
-    """Reads the runs of a dataset from its files at a commit.
-
-    Raises:
-        UserError: the dataset has too many or too large runs, or they do not arrive whole.
-    """
+    """Reads the runs of a dataset from its files at a commit. Raises `UserError` if they are too many or too large."""
     runs, refused = runs_among(there.values())
     if len(runs) > _MOST_RUNS:
         raise UserError(f"{target.repo_id!r} has {len(runs):,} runs: expected at most {_MOST_RUNS:,}; use a smaller dataset")

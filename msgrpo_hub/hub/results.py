@@ -18,6 +18,7 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,7 +42,7 @@ from msgrpo_hub.hub.leaderboard import (
     read_published,
     runs_among,
 )
-from msgrpo_hub.hub.uploading import Pushed, Target, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, Where, upload
 
 TABLE = "leaderboard.parquet"
 """Marks a results dataset: one row per run."""
@@ -72,12 +73,9 @@ def push_results(
     folder: str | Path,
     repo_id: str,
     *,
-    private: bool | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    create_pr: bool = False,
     commit_message: str | None = None,
     runs: Collection[Path] | None = None,
+    **where: Unpack[Where],
 ) -> Pushed:
     """Adds the runs of a folder to a results dataset, in one commit.
 
@@ -87,37 +85,26 @@ def push_results(
     Args:
         folder: the output folder of `msgrpo eval --output-dir`.
         repo_id: `USER/NAME` of the dataset; created if missing.
-        private: as for `push_adapter`, like `revision`, `token` and `commit_message`.
-        create_pr: open a pull request instead, which holds runs only.
+        commit_message: title of the commit.
         runs: the folders of the runs to push; None is all in `folder`.
-
-    Returns:
-        The dataset, the commit and the changed files.
+        where: as for `Target`. A pull request holds runs only.
 
     Raises:
         UserError: a run is incomplete or does not replay; the dataset has a different run with the same hash; a file must not
             leave this machine; or the Hub refuses.
     """
-    target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
+    target = Target(repo_id=repo_id, kind="dataset", **where)
     own = _own_runs(Path(folder), runs)
 
     message = commit_message or f"Results of {', '.join(sorted({result.player for result in own.values()}))}"[:120]
     return upload(lambda head, there: _staged(own, target, head, there), target, message=message)
 
 
-def stage_results(
-    folder: str | Path,
-    repo_id: str,
-    into: Path,
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    create_pr: bool = False,
-) -> None:
-    """Writes what `push_results` would send now into a folder. Arguments as for `push_results`."""
-    target = Target(repo_id=repo_id, kind="dataset", revision=revision, token=token, create_pr=create_pr)
+def stage_results(folder: str | Path, repo_id: str, into: Path, **where: Unpack[Where]) -> None:
+    """Writes what `push_results` would send now into a folder."""
+    target = Target(repo_id=repo_id, kind="dataset", **where)
     with hub_errors(repo_id):
-        head, there = target.read(revision, may_be_missing=True)
+        head, there = target.read(target.revision, may_be_missing=True)
     for name, content in _staged(_own_runs(Path(folder)), target, head, there).items():
         (into / name).parent.mkdir(parents=True, exist_ok=True)
         (into / name).write_bytes(content)

@@ -6,6 +6,7 @@ import json
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Unpack
 
 from huggingface_hub import HfApi, RepoCard, SpaceHardware
 
@@ -14,7 +15,7 @@ from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id, upload
 
 SETTINGS = "space.json"
 """File beside app.py that names the adapter the Space shows first, and its commit."""
@@ -23,38 +24,29 @@ _PACKAGE = (".py", ".toml", ".jinja", ".json", ".safetensors", ".md", ".css", ".
 """Suffixes of the package's files; caches and other files are not copied."""
 
 
-def push_space(
-    repo_id: str,
-    *,
-    adapter: str | None = None,
-    hardware: str | None = None,
-    private: bool | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    create_pr: bool = False,
-) -> Pushed:
+def push_space(repo_id: str, *, adapter: str | None = None, hardware: str | None = None, **where: Unpack[Where]) -> Pushed:
     """Deploys the demo in one commit. Deploying the same version and adapter again makes no commit.
 
     Args:
         repo_id: `USER/NAME` of the Space; created if missing.
         adapter: `USER/NAME[@revision]` of a public LoRA adapter to show, pinned to its commit and downloaded when the Space
             is built. None uses the adapter in the package.
-        hardware: for example `zero-a10g`. None uses the Hub's default for a new Space, and keeps that of an existing Space.
-        private: as for `push_adapter`, like `revision`, `token` and `create_pr`.
+        hardware: for example `zero-a10g`. None uses the Hub's default for a new Space and keeps an existing Space as it is.
+        where: as for `Target`.
 
     Raises:
         UserError: the adapter is missing or private, or the Hub refuses, for example without a paid plan (402).
     """
-    target = Target(repo_id=repo_id, kind="space", private=private, revision=revision, token=token, create_pr=create_pr)
+    target = Target(repo_id=repo_id, kind="space", **where)
     known = [str(one.value) for one in SpaceHardware]
     if hardware is not None and hardware not in known:
         raise unknown("hardware", hardware, known)
     with TemporaryDirectory() as staged:
-        stage_space(repo_id, Path(staged), adapter=adapter, token=token)
+        stage_space(repo_id, Path(staged), adapter=adapter, token=target.token)
         create = {"space_sdk": "gradio", "space_hardware": hardware}
         message, marker = f"The demo of msgrpo_hub {__version__}", "msgrpo_hub/pocket/model/config.json"
         pushed = push_staged(Path(staged), target, message, marker, create)
-    if hardware and not create_pr:
+    if hardware and not target.create_pr:
         with hub_errors(repo_id):
             runtime = target.api.space_info(repo_id).runtime
             if hardware != ((runtime.requested_hardware or runtime.hardware) if runtime else None):  # a request restarts it

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
@@ -42,6 +42,15 @@ Files = Mapping[str, Path | bytes]
 
 Stage = Callable[[str, Mapping[str, RepoFile]], Files]
 """Makes the files of a push from the parent commit and its files; a missing repository has the commit "" and no files."""
+
+
+class Where(TypedDict, total=False):
+    """Options of every push, as in `Target`."""
+
+    private: bool | None
+    revision: str | None
+    create_pr: bool
+    token: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +102,7 @@ class Pushed:
     changed: tuple[str, ...]
     """Paths that the commit changed; empty if no commit was made, because the repository or an open request has the files."""
     pull_request: str = ""
-    """URL of the pull request, if `create_pr` was asked for and something differs from main."""
+    """URL of the pull request if `create_pr` is set and something differs from main."""
 
 
 def check_repo_id(repo_id: str) -> str:
@@ -201,7 +210,7 @@ def upload(
 def _open(target: Target, branch: str, create: Mapping[str, Any] | None = None) -> tuple[bool, str]:
     """Returns whether the repository is private, and the head of the branch.
 
-    Without `create`, a missing repository has the head "", and a missing branch the head of main, from which it would start.
+    Without `create`, a missing repository has the head "", and a missing branch has the head of main, its start.
     With `create`, both are created if missing.
     """
     api, repo, kind = target.api, target.repo_id, target.kind
@@ -246,7 +255,7 @@ def _find_request(
 
 
 def owned(paths: Iterable[str], names: Collection[str]) -> list[str]:
-    """The paths that are among these names, or in those that end in `/`."""
+    """The paths among these names, or in folders among them, which end in `/`."""
     return [path for path in paths if any(path == name or (name[-1] == "/" and path.startswith(name)) for name in names)]
 
 
@@ -270,12 +279,9 @@ def files_in(folder: Path) -> dict[str, Path]:
 def check_files(files: Files, token: str | None = None) -> None:
     """Checks every file of a push.
 
-    Args:
-        files: the files, by their names on the Hub.
-        token: must not be in any file, nor may the token of this machine or anything that looks like a token.
-
     Raises:
-        UserError: a hidden or oddly named file, a link, a pickle, a token, or a path of this machine in a text file.
+        UserError: a hidden or oddly named file, a link, a pickle, a path of this machine in a text file, the given token or
+            the one of this machine, or anything that looks like a token.
     """
     own = [re.escape(text.encode()) for text in {token, get_token()} if text]
     tokens = b"|".join([rb"hf_[A-Za-z0-9]{20,}", *own])

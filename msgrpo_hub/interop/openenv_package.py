@@ -6,6 +6,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Unpack
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -14,7 +15,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import FURTHER, GAMES, base_game, make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.spaces import copy, push_staged
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id
+from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id
 
 _PACKAGE = Path(str(files("msgrpo_hub")))
 _TEMPLATES = _PACKAGE / "interop" / "environment"
@@ -29,30 +30,19 @@ REQUIREMENTS = ("gymnasium>=1.0", "numpy>=1.26", "openenv>=0.10,<0.11")
 """Its requirements, as in pyproject.toml."""
 
 
-def push_env(
-    repo_id: str,
-    *,
-    game: str,
-    private: bool | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    create_pr: bool = False,
-) -> Pushed:
+def push_env(repo_id: str, *, game: str, **where: Unpack[Where]) -> Pushed:
     """Pushes a game as an environment in one commit. Pushing the same version and game again makes no commit.
 
     Args:
         repo_id: `USER/NAME` of the Space; created if missing.
         game: the id of a game of this package, or of a variant.
-        private: visibility of a new Space; None uses the Hub's setting. An existing Space must agree.
-        revision: a branch; None is main, the branch that runs.
-        token: None uses the token of `hf auth login` or HF_TOKEN.
-        create_pr: open a pull request instead.
+        where: as for `Target`; a Space runs its branch main.
 
     Raises:
         UserError: the game is unknown or not of this package, or the Hub refuses. If it asks for a paid plan (402), the
             message says where else the environment runs.
     """
-    target = Target(repo_id=repo_id, kind="space", private=private, revision=revision, token=token, create_pr=create_pr)
+    target = Target(repo_id=repo_id, kind="space", **where)
     with TemporaryDirectory() as folder:
         stage_env(repo_id, Path(folder), game=game)
         message = f"{game} of msgrpo_hub {__version__} as an OpenEnv environment"

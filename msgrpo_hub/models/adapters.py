@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub.downloads.fetching import ADAPTER_WEIGHTS, Fetched
-from msgrpo_hub.downloads.inspection import check_adapter, unknown_settings
+from msgrpo_hub.downloads.inspection import check_adapter
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.loading import unusable
 
@@ -41,8 +41,8 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
         UserError: the adapter does not fit, a weight is missing or not finite, or a regular expression takes too long.
     """
     refused = f"the adapter {found.source!r} does not fit its base {model.config._name_or_path!r}"
-    settings = check_adapter(found.adapter or {}, found.source)
-    if unknown := unknown_settings(found.adapter or {}):
+    settings, unknown = check_adapter(found.adapter or {}, found.source)
+    if unknown:
         log.warning("the adapter %r has unknown settings, which are ignored: %s", found.source, ", ".join(unknown))
     _check_patterns(model, settings, found.source)
     try:

@@ -25,7 +25,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from msgrpo_hub import __version__
 from msgrpo_hub.agent.policy import format_of
-from msgrpo_hub.downloads.fetching import commit_of, resolve
+from msgrpo_hub.downloads.fetching import list_files, resolve
 from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, misfit
@@ -250,7 +250,7 @@ def pin_sources(config: TrainConfig, began: Mapping[str, Any]) -> tuple[TrainCon
     if adapter:
         name, revision = split_revision(adapter, None)
         source = located(name)
-        adapter, adapter_commit = pinned("adapter", "init_adapter_commit", adapter, source, commit_of(source, revision))
+        adapter, adapter_commit = pinned("adapter", "init_adapter_commit", adapter, source, list_files(source, revision).content)
     template = Path(config.chat_template)
     digest = sha256(template.read_bytes()).hexdigest() if config.chat_template and template.is_file() else ""
     if began.get("chat_template_hash", digest) != digest:

@@ -1,4 +1,4 @@
-"""Checks of model files: inert settings pass unchanged, and every other setting is named. No model is loaded here."""
+"""Checks of model files: inert settings pass, and a message names each refused one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from peft import LoraConfig
 
 from msgrpo_hub.downloads.fetching import base_of, fetch, list_files
 from msgrpo_hub.downloads.inspection import (
+    PlaySettings,
     check_adapter,
     check_config,
     check_tokenizer,
     is_revision,
+    play_settings_of,
     read_header,
-    unknown_settings,
+    read_object,
     weight_files,
 )
 from msgrpo_hub.downloads.names import pocket_path
@@ -53,13 +55,14 @@ names = st.text(min_size=1).filter(lambda name: name not in LoraConfig.__datacla
 
 @given(name=names, value=st.one_of(st.just(True), st.text(min_size=1), st.integers(), st.floats()))
 def test_an_unknown_setting_of_one_value_is_left_out_and_named(name: str, value: Any) -> None:
-    assert check_adapter(PLAIN | {name: value}, "it").keys() == {"peft_type", "r", "target_modules"}
-    assert unknown_settings(PLAIN | {name: value}) == [repr(name) if len(repr(name)) < 80 else f"{repr(name)[:77]}..."]
+    used, unknown = check_adapter(PLAIN | {name: value}, "it")
+    assert used.keys() == {"peft_type", "r", "target_modules"}
+    assert unknown == [repr(name) if len(repr(name)) < 80 else f"{repr(name)[:77]}..."]
+    assert check_adapter(PLAIN | {name: None}, "it") == (used, [])
 
 
 @given(name=names, value=st.one_of(st.just([0]), st.just({"a": None})))
 def test_an_unknown_setting_of_more_than_one_value_is_refused(name: str, value: Any) -> None:
-    assert unknown_settings(PLAIN | {name: None}) == []
     with pytest.raises(UserError, match="may run code, change the base or change what the weights mean"):
         check_adapter(PLAIN | {name: value}, "it")
 
@@ -86,17 +89,15 @@ def test_a_refused_setting_is_named_with_its_danger(name: str, value: Any, words
         check_adapter(PLAIN | {name: value}, "it")
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from(sorted(LoraConfig.__dataclass_fields__)),
-        st.recursive(
-            st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
-        ),
-    )
+values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
 )
+
+
+@given(st.dictionaries(st.sampled_from(sorted(LoraConfig.__dataclass_fields__)), values))
 def test_arbitrary_settings_pass_or_are_refused_in_one_line(settings: dict[str, Any]) -> None:
     try:
-        check_adapter(settings, "it")
+        check_adapter({"peft_type": "LORA"} | settings, "it")
     except UserError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017
 
@@ -109,7 +110,7 @@ def test_no_path_is_a_revision(text: str) -> None:
 
 
 def test_a_model_that_its_weights_can_hold_passes_and_a_larger_one_does_not() -> None:
-    """The sizes of Qwen2.5-3B: 3.09e9 parameters, 6.17e9 bytes in bfloat16."""
+    """The sizes of Qwen2.5-3B, 6.17e9 bytes in bfloat16."""
     config = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "vocab_size": 151936}
     check_config(config, "it", 6_170_000_000)
     check_config({"text_config": config}, "it", 6_170_000_000)
@@ -127,7 +128,7 @@ def test_a_path_in_the_settings_of_a_tokenizer_is_named(name: str, path: str) ->
 
 
 @pytest.mark.parametrize("name", [".env", ".netrc", "", "vocab.txt\n", "a b", "-x"])
-def test_a_tokenizer_names_visible_files_of_its_model_alone(name: str) -> None:
+def test_a_tokenizer_names_only_visible_files_of_its_model(name: str) -> None:
     check_tokenizer({"vocab_file": "vocab.txt", "spm_file": "source.spm", "separator": ".", "tokenizer_file": None}, "it")
     with pytest.raises(UserError, match="its tokenizer's vocab_file is"):
         check_tokenizer({"vocab_file": name}, "it")
@@ -190,3 +191,36 @@ def test_only_a_folder_may_name_a_folder_as_its_base(tmp_path: Path) -> None:
     assert base_of(settings, str(tmp_path)) == str(tmp_path)
     with pytest.raises(UserError, match="as its base: expected a repository"):
         base_of(settings, "org/adapter")
+
+
+# ---- play settings beside an adapter
+
+BAD: dict[str, tuple[Any, str]] = {
+    "an object": ({"a": {}}, "a = '{}' in the msgrpo.json of 'x': expected a text of up to 1000 characters, a number"),
+    "an infinite number": ({"a": float("inf")}, "a = 'inf' in the msgrpo.json"),
+    "a novel": ({"a": "x" * 1001}, "expected a text of up to 1000 characters"),
+    "another template": ({"chat_template": "x"}, "the variable 'chat_template' in the msgrpo.json of 'x' cannot be set"),
+    "a name of Python": ({"__class__": 1}, "the variable '__class__'"),
+    "too many": (dict.fromkeys(map("a{}".format, range(21)), 1), "21 variables in the msgrpo.json of 'x': expected at most 20"),
+}
+
+
+@pytest.mark.parametrize(("switches", "words"), BAD.values(), ids=BAD)
+def test_variables_of_a_template_that_are_not_plain_are_refused_in_one_line(switches: Any, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        play_settings_of({"prompt_format": "json", "chat_template_kwargs": switches}, "x")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_play_settings_are_read_as_they_were_stored() -> None:
+    switches = {"enable_thinking": False, "budget": 3, "share": 0.5, "date_string": "1 Jan 2025"}
+    stored = PlaySettings(prompt_format="json", chat_template_kwargs=switches)
+    assert play_settings_of(json.loads(json.dumps(stored.record())), "x") == stored
+
+
+@pytest.mark.parametrize("text", ["{", "enable_thinking=false", "[1]", "", "{'enable_thinking': false}", "[" * 100_000])
+def test_bad_json_on_the_command_line_gets_one_line(text: str) -> None:
+    with pytest.raises(UserError, match=r"expected a JSON object such as '\{\"enable_thinking\": false\}'") as caught:
+        read_object(text, "chat_template_kwargs", '{"enable_thinking": false}')
+    assert "\n" not in str(caught.value)

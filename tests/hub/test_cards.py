@@ -1,4 +1,4 @@
-"""Cards state only what was measured, show the texts of others as text, and the stored examples are current."""
+"""Cards state only measured facts and show foreign texts as text; the stored examples are current."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from jinja2 import UndefinedError
 from markdown_it import MarkdownIt
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.evaluation.statistics import over_seeds
 from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.adapter_card import Figure, FinishedRun, GameTable, Row, read_run, render_adapter, task_score
@@ -65,13 +66,8 @@ def table(adapter: Row, game: str = LAKE, **more: Any) -> GameTable:
 # ---- the stored examples
 
 
-@pytest.fixture(scope="module")
-def rendered() -> dict[Path, str]:
-    found: dict[Path, str] = script("cards").rendered()
-    return found
-
-
-def test_no_example_is_stale(rendered: dict[Path, str]) -> None:
+def test_no_example_is_stale() -> None:
+    rendered: dict[Path, str] = script("cards").rendered()
     stale = [str(path.relative_to(ROOT)) for path, text in rendered.items() if path.read_text(encoding="utf-8") != text]
     assert not stale, "run `python docs/cards.py`"
 
@@ -97,7 +93,7 @@ def test_the_hub_accepts_every_example_which_installs_cites_and_shows_pictures_w
         assert len(words.split()) >= 8, words
 
 
-# ---- what the card of an adapter says
+# ---- the card of an adapter
 
 
 def test_the_front_matter_names_the_base_the_results_and_their_intervals() -> None:
@@ -219,7 +215,7 @@ def test_an_undefined_name_in_a_template_is_an_error() -> None:
 # ---- reading a run
 
 
-def test_a_run_of_several_seeds_has_the_figures_over_seeds_and_one_alone_says_that_it_is_alone(tmp_path: Path) -> None:
+def test_a_run_of_several_seeds_has_figures_over_seeds_and_another_states_its_one_seed(tmp_path: Path) -> None:
     rewards = {0: 0.75, 1: 0.9, 2: 0.8}
     for seed, reward in rewards.items():
         own = Path(shutil.copytree(EXAMPLES / "adapter", tmp_path / f"seed-{seed}"))
@@ -285,8 +281,6 @@ def test_an_adapter_is_compared_with_its_base_episode_by_episode(wins: tuple[int
 
 
 def test_results_of_eval_are_on_the_card_with_their_records(played: Path) -> None:
-    from msgrpo_hub.evaluation.results import find_results
-
     [result, _] = find_results(played / "random")
     result = dataclasses.replace(result, config=result.config | {"identity": result.config["identity"] | {"temperature": 0.5}})
     score, text = task_score(result), card(results=(result,))

@@ -1,4 +1,4 @@
-"""The code and the commands of the cards run as they are."""
+"""The code and the commands of the cards run unchanged."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_run_is_one_commit_of_a_private_repository_that_resumes_anywhere(loopb
 def test_a_failed_push_between_start_and_end_is_logged_and_made_up_for(
     loopback: Loopback, tmp_path: Path, where: str, how: dict[str, int], why: str
 ) -> None:
-    loopback.fail(where, **how)  # the first commit is that of the start
+    loopback.fail(where, **how)  # the first commit is made at the start
     said = succeeds(train(loopback, tmp_path / "run", *RUN, "--checkpoint-every", 0))
     assert f"update 1 is not on the Hub yet: {why}" in said
     assert len(loopback.files("ada/kept")["metrics.jsonl"].splitlines()) == 3
@@ -88,7 +88,7 @@ def test_a_failed_push_between_start_and_end_is_logged_and_made_up_for(
 
 
 def test_a_finished_run_whose_last_push_failed_is_pushed_by_the_same_command_again(loopback: Loopback, tmp_path: Path) -> None:
-    loopback.fail(COMMIT, status=500, after=1)  # the second commit is that of the end
+    loopback.fail(COMMIT, status=500, after=1)  # the second commit is made at the end
     assert train(loopback, tmp_path / "run", *RUN).code == 2
     assert "summary.json" not in loopback.files("ada/kept")
     succeeds(train(loopback, tmp_path / "run", "--resume"))

@@ -1,9 +1,9 @@
-"""Exports are what the Hub reads, with the runs' scores and intervals."""
+"""Exports in the formats of the Hub have the scores and intervals of the runs."""
 
 from __future__ import annotations
 
 import json
-import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +26,25 @@ from tests.hub_server.lanes import Loopback
 from tests.identities import MODEL, batched, served
 
 TASKS = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
-LAKE = {"base": "Qwen/Qwen2.5-3B-Instruct", "adapter": "ada/lake"}
-ADAPTER = batched(identities.ADAPTER | LAKE)
-PROVIDED = served("provider:nebius/Qwen/Qwen2.5-72B-Instruct")
-SERVED = served("endpoint:http://127.0.0.1:8000/v1#org/model", temperature=0.0)
-NAMELESS: tuple[dict[str, Any], ...] = (
-    {"kind": "scripted", "player": "random", "version": 1},
-    batched(MODEL | {"base": "pocket", "base_commit": "0" * 64}),
-    ADAPTER | {"adapter": "folder:adapter"},
-    served("endpoint:http://127.0.0.1:8000/v1#model"),
-)
-
-
-def play(folder: Path, identity: dict[str, Any], episodes: int = 30) -> None:
-    """Runs with the identity of a player; the actions are those of `random`."""
-    name = str(next(identity[key] for key in ("player", "server", "adapter", "base") if key in identity))
-    place = f"{re.sub('[^A-Za-z0-9_]', '-', name.replace('/', '__'))}/x"
-    player = Player(name=name, policy=ScriptedPolicy(choose_random), identity=identity, folder=place)
-    for task in TASKS:
-        run_task(player, Suite(name="tiny", tasks=(task,), episodes=episodes), task, folder)
+ADAPTER = batched(identities.ADAPTER | {"base": "Qwen/Qwen2.5-3B-Instruct", "adapter": "ada/lake"})
+IDENTITIES: list[tuple[dict[str, Any], str | None]] = [
+    (ADAPTER, "ada/lake"),
+    (served("provider:nebius/Qwen/Qwen2.5-72B-Instruct"), "Qwen/Qwen2.5-72B-Instruct"),
+    (served("endpoint:http://127.0.0.1:8000/v1#org/model", temperature=0.0), "org/model"),
+    ({"kind": "scripted", "player": "random", "version": 1}, None),
+    (batched(MODEL | {"base": "pocket", "base_commit": "0" * 64}), None),
+    (ADAPTER | {"adapter": "folder:adapter"}, None),
+    (served("endpoint:http://127.0.0.1:8000/v1#model"), None),
+]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of one model with an adapter. Read only."""
+    """Runs with the identity of a model and the actions of `random`."""
     folder = tmp_path_factory.mktemp("models")
-    play(folder, ADAPTER)
+    player = Player(name="ada/lake", policy=ScriptedPolicy(choose_random), identity=ADAPTER, folder="ada__lake/x")
+    for task in TASKS:
+        run_task(player, Suite(name="tiny", tasks=(task,), episodes=30), task, folder)
     return folder
 
 
@@ -60,15 +53,11 @@ def board(folder: Path) -> Leaderboard:
     return read_leaderboard(folder)
 
 
-def test_the_files_of_a_model_are_those_of_the_hub(board: Leaderboard, tmp_path: Path) -> None:
-    written = write_exports(board, tmp_path, benchmark_id="ada/text-games")
+def test_the_files_of_a_model_have_the_formats_of_the_hub(board: Leaderboard, tmp_path: Path) -> None:
     home = tmp_path / "models" / "ada__lake" / "x"
-    assert {path for path in written if home in path.parents} == {
-        home / "model-index.yaml",
-        home / ".eval_results/text-games.yaml",
-    }
-    assert len(written) == 2
-    metadata = yaml.safe_load((home / "model-index.yaml").read_text())
+    index, newer = home / "model-index.yaml", home / ".eval_results/text-games.yaml"
+    assert write_exports(board, tmp_path, benchmark_id="ada/text-games") == [index, newer]
+    metadata = yaml.safe_load(index.read_text())
     assert list(errors_of("model", metadata)) == []
     [model] = metadata["model-index"]
     assert model["name"] == "lake"
@@ -76,29 +65,20 @@ def test_the_files_of_a_model_are_those_of_the_hub(board: Leaderboard, tmp_path:
     assert values == {result.task: round(result.summary["reward"]["mean"], 4) for result in board.results}
     intervals = [result["metrics"][0]["args"]["interval_95"] for result in model["results"]]
     assert intervals == [[round(result.summary["reward"][end], 4) for end in ("low", "high")] for result in board.results]
-    entries = parse_eval_result_entries(yaml.safe_load((home / ".eval_results/text-games.yaml").read_text()))
+    entries = parse_eval_result_entries(yaml.safe_load(newer.read_text()))
     assert [(entry.dataset_id, entry.task_id) for entry in entries] == [("ada/text-games", task) for task in TASKS]
     assert {entry.task_id: entry.value for entry in entries} == values
     assert "30 test episodes, generate, temperature 0.5" in str(entries[0].notes)
     assert entries[0].source_url is None
 
 
-@pytest.mark.parametrize(
-    ("identity", "name"), [(ADAPTER, "ada/lake"), (PROVIDED, "Qwen/Qwen2.5-72B-Instruct"), (SERVED, "org/model")]
-)
-def test_a_model_is_named_by_its_published_id(tmp_path: Path, identity: dict[str, Any], name: str) -> None:
-    play(tmp_path, identity)
-    assert {model_of(result) for result in read_leaderboard(tmp_path).results} == {name}
-
-
-def test_unpublished_players_are_left_out(tmp_path: Path) -> None:
-    runs = tmp_path / "runs"
-    for identity in NAMELESS:
-        play(runs, identity)
+def test_a_model_is_named_by_its_published_id_and_others_are_left_out(board: Leaderboard, tmp_path: Path) -> None:
+    [result, _] = board.results
+    results = [replace(result, config=result.config | {"identity": identity}) for identity, _ in IDENTITIES]
+    assert [model_of(one) for one in results] == [name for _, name in IDENTITIES]
+    assert len(write_exports(replace(board, results=(results[0], *results[3:])), tmp_path)) == 1
     with pytest.raises(UserError, match="no published model"):
-        write_exports(read_leaderboard(runs), tmp_path / "out")
-    play(runs, ADAPTER)
-    assert len(write_exports(read_leaderboard(runs), tmp_path / "out")) == 1
+        write_exports(replace(board, results=tuple(results[3:])), tmp_path)
 
 
 def test_the_command_exports_a_published_leaderboard_with_links_to_its_runs(

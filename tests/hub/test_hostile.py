@@ -57,7 +57,7 @@ def in_cache(loopback: Loopback) -> set[str]:
     return {path.name for path in loopback.machine.link.rglob("*") if "snapshots" in path.parts and not path.is_dir()}
 
 
-# ---- what an attacker does to sound files
+# ---- attacks: changes of sound files
 
 
 def write(name: str, content: bytes) -> Change:

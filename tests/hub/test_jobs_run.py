@@ -1,6 +1,6 @@
 """Jobs that really run: their commands, in a new folder with the job's environment, on a machine that is lost once.
 
-This Python runs the command of a job without uv, which would install packages from an index. With `JOB_UV`, the path of a uv, and
+This Python runs the command of a job without uv, to install no packages from an index. With `JOB_UV`, the path of a uv, and
 `JOB_WHEEL`, a wheel of the package, uv runs it and installs the wheel.
 """
 

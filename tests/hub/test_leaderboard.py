@@ -52,7 +52,7 @@ def as_claimed(run: Path) -> Path:
     return run
 
 
-# ---- what it shows
+# ---- listed runs
 
 
 def test_it_is_pinned_to_its_commit_and_a_pull_request_can_be_read_before_merging(loopback: Loopback, played: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_dataset_with_too_many_runs_is_refused_before_a_download() -> None:
         read_published(Target(repo_id="ada/lake", kind="dataset"), "main", {file.path: file for file in files})
 
 
-# ---- what it does not show
+# ---- refused runs
 
 
 def with_json(**changes: Any) -> Callable[[bytes], bytes]:

@@ -166,17 +166,12 @@ def test_equal_runs_in_other_bytes_are_the_same_run(loopback: Loopback, own: Pat
     assert loopback.owner.call(push_results, own, repo).changed == ()
 
 
-# ---- what is refused
+# ---- refused runs
 
 
-def change_json(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
-    def spoil(own: Path) -> None:
-        for path in own.rglob(name):
-            value = json.loads(path.read_text())
-            change(value)
-            path.write_text(json.dumps(value))
-
-    return spoil
+def leave_open(own: Path) -> None:
+    for path in own.rglob("results.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"complete": False}))
 
 
 def raise_rewards(own: Path) -> None:
@@ -190,11 +185,8 @@ def raise_rewards(own: Path) -> None:
     ("spoil", "words"),
     [
         (raise_rewards, "where the rules give 0"),
-        (change_json("results.json", lambda summary: summary["reward"].update(mean=0.9)), "summary does not follow"),
-        (change_json("config.lock.json", lambda config: config.update(player="me")), "the run hash of its configuration"),
-        (change_json("results.json", lambda summary: summary.update(complete=False)), "it is not complete"),
+        (leave_open, "it is not complete"),
         (lambda own: [path.unlink() for path in own.rglob("steps.parquet")], "it has no steps.parquet"),
-        (lambda own: [path.write_bytes(b"") for path in own.rglob("steps.parquet")], "its steps.parquet cannot be read"),
         (lambda own: (own / "random").rename(own / "ra ndom"), "is not named <player>"),
     ],
 )

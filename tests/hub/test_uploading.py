@@ -13,6 +13,8 @@ from tests.hub_server.app import COMMIT
 from tests.hub_server.client import Finished, create, put
 from tests.hub_server.lanes import Loopback
 
+pytestmark = pytest.mark.lowest
+
 SMALL = {
     "README.md": b"---\nlicense: mit\n---\n# A card\n",
     "config.json": b"{}",

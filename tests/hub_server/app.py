@@ -108,7 +108,7 @@ def make_app(world: Callable[[], World]) -> ASGIApp:
             answer = JSONResponse({"error": fault.message}, fault.status, {"X-Error-Message": fault.message})
         first = raw.split("/")[1]  # files of models have no prefix: add one, as datasets and Spaces have
         prefix = "" if first in ("api", "datasets", "spaces") or first.startswith("_") else "/models"
-        # Starlette matches this path, the raw one, in which `%2F` is not yet a `/`.
+        # Starlette matches this path, which is still encoded: `%2F` is not a separator.
         await answer({**scope, "path": prefix + raw}, receive, watched)
 
     return front

@@ -128,7 +128,7 @@ def create(repo: str, kind: str = "model", *, private: bool = True) -> None:
 
 
 def put(repo: str, files: dict[str, bytes], kind: str = "model", **options: Any) -> str:
-    """Commits files to a repository, which is created if missing. Options are those of `create_commit`."""
+    """Commits files to a repository and creates a missing one. Takes the options of `create_commit`."""
     if not HfApi().repo_exists(repo, repo_type=kind):
         create(repo, kind)
     additions = [CommitOperationAdd(path, content) for path, content in files.items()]

@@ -161,7 +161,7 @@ def list_requests(ask: Ask) -> dict[str, Any]:
 
 @route(REPOSITORY + "/discussions/{number}/merge", "POST", need="write")
 def merge(ask: Ask) -> dict[str, Any]:
-    """Puts the changes of a pull request, which has one commit, onto main and removes its ref."""
+    """Puts the changes of a pull request with one commit onto main and removes its ref."""
     repository = ask.repository
     theirs = repository.refs.pop(f"refs/pr/{ask.part('number')}")
     assert theirs.parent

@@ -89,7 +89,7 @@ def super_squash(ask: Ask) -> dict[str, Any]:
 @route(REPOSITORY + "/branch/{ref}", "POST", need="write")
 @route(REPOSITORY + "/tag/{revision}", "POST", need="write")
 def add_ref(ask: Ask) -> dict[str, Any]:
-    """A branch is named in the path, and its start in the body; for a tag it is the other way round."""
+    """The path names a branch and the body its start; for a tag it is the other way round."""
     repository, branch, body = ask.repository, ask.part("ref"), ask.json()
     ref = f"refs/heads/{branch}" if branch else f"refs/tags/{body['tag']}"
     if ref in repository.refs:

@@ -1,8 +1,7 @@
-"""The unmodified client uploads, reads, is refused and retries on the Hub on loopback."""
+"""The unmodified client on the Hub on loopback, its faults, and its guard."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import signal
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import HfApi, snapshot_download
 
 from tests.hub_server.app import COMMIT, Fault, World
 from tests.hub_server.cards import check_card
@@ -30,23 +28,6 @@ ASK = "from huggingface_hub import HfApi; print(HfApi().create_repo('lake').repo
 BINARY = bytes(range(256)) * 20
 
 
-def snapshot(repo: str, revision: str) -> dict[str, bytes]:
-    folder = Path(snapshot_download(repo, revision=revision))
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def branches_and_tags(repo: str) -> dict[str, str]:
-    api = HfApi()
-    first = api.repo_info(repo).sha
-    api.create_tag(repo, tag="step-1", revision=first)
-    api.create_branch(repo, branch="exp/1", revision=first)
-    api.upload_file(path_or_fileobj=b"2", path_in_repo="a.txt", repo_id=repo, revision="exp/1")
-    api.create_tag(repo, tag="gone")
-    api.delete_tag(repo, tag="gone")
-    listed = api.list_repo_refs(repo)
-    return {ref.ref: ref.target_commit for ref in [*listed.branches, *listed.tags]}
-
-
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -59,44 +40,6 @@ def connect_elsewhere_in_a_child() -> None:
     subprocess.run([sys.executable, "-c", "import socket; socket.create_connection(('192.0.2.1', 443), 5)"], check=True)
 
 
-def test_equal_content_is_sent_once_and_large_files_go_to_lfs(loopback: Loopback) -> None:
-    repo, sha256 = loopback.repository(), hashlib.sha256(BINARY).hexdigest()
-    files = {"a.txt": b"a", "data/b.bin": BINARY}
-    for _ in range(2):
-        loopback.owner.call(put, repo, files)
-    stored = loopback.stored(repo).head.files
-    assert (stored["data/b.bin"].lfs, stored["data/b.bin"].sha256, stored["a.txt"].lfs) == (True, sha256, False)
-    assert (loopback.files(repo), loopback.commits(repo)) == (files, ["Put", "initial commit"])
-    assert loopback.requests("PUT ") == [f"PUT /_lfs/models/{repo}/{sha256}"]
-
-
-def test_a_commit_on_an_old_parent_is_refused(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    parent = loopback.owner.call(put, repo, {"a.txt": b"1"})
-    loopback.overtake(repo, {})
-    with pytest.raises(ClientError, match="412"):
-        loopback.owner.call(put, repo, {"a.txt": b"2"}, parent_commit=parent)
-    assert loopback.commits(repo)[0] == "Another's commit"
-
-
-def test_branches_and_tags_are_listed(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    first = loopback.owner.call(put, repo, {"a.txt": b"1"})
-    listed = loopback.owner.call(branches_and_tags, repo)
-    assert listed == loopback.refs(repo)
-    assert (listed["refs/tags/step-1"], {*listed}) == (first, {"refs/tags/step-1", "refs/heads/main", "refs/heads/exp/1"})
-
-
-def test_a_pinned_snapshot_in_the_cache_needs_no_request(loopback: Loopback) -> None:
-    repo, files = loopback.repository(), {"a.txt": b"1", "data/b.bin": BINARY}
-    oid = loopback.owner.call(put, repo, files)
-    first = loopback.owner.call(snapshot, repo, oid)
-    assert files.items() <= first.items()
-    loopback.world.requests.clear()
-    assert loopback.owner.call(snapshot, repo, oid) == loopback.client(HF_HUB_OFFLINE="1").call(snapshot, repo, oid) == first
-    assert loopback.requests() == []
-
-
 def test_a_push_with_a_token_or_a_wrong_card_is_refused(loopback: Loopback) -> None:
     repo = loopback.repository()
     with pytest.raises(ClientError, match=r"(?s)BadRequestError: .*contains a valid Hugging Face token, in .env"):
@@ -107,15 +50,17 @@ def test_a_push_with_a_token_or_a_wrong_card_is_refused(loopback: Loopback) -> N
     assert [error.split()[0] for error in check_card("space", card.format("nope", "mauve"))[0]] == ['"license"', '"colorFrom"']
 
 
-def test_the_client_retries_where_it_can_and_a_lost_answer_is_no_lost_commit(loopback: Loopback) -> None:
-    repo = loopback.repository()
+def test_the_client_retries_what_it_can_and_sends_equal_content_once(loopback: Loopback) -> None:
+    repo, files = loopback.repository(), {"a.txt": b"a", "data/b.bin": BINARY}
     loopback.fail("POST .*/preupload/")
     loopback.fail("PUT /_lfs/")
-    loopback.fail(COMMIT, status=0, truncate=0)
+    loopback.fail(COMMIT, status=0, truncate=0)  # the answer is lost, the commit is not
     with pytest.raises(ClientError, match="RemoteProtocolError"):
-        loopback.owner.call(put, repo, {"b.bin": BINARY})
-    assert loopback.files(repo) == {"b.bin": BINARY}
-    assert [len(loopback.requests(part)) for part in ("/preupload/", "PUT ", "/commit/")] == [2, 2, 1]
+        loopback.owner.call(put, repo, files)
+    loopback.owner.call(put, repo, files)
+    assert [len(loopback.requests(part)) for part in ("/preupload/", "PUT ", "/commit/")] == [3, 2, 1]
+    assert (loopback.files(repo), loopback.commits(repo)) == (files, ["Put", "initial commit"])
+    assert loopback.stored(repo).head.files["data/b.bin"].lfs
 
 
 def test_a_fault_lets_some_requests_pass_and_ends() -> None:

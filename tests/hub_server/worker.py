@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-TIME_LIMIT = 300  # seconds of a call; one that follows a job starts two processes that load torch
+TIME_LIMIT = 300  # seconds of a call; following a job starts two processes that load torch
 
 
 def answer(request: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def answer(request: dict[str, Any]) -> None:
     (files / "result").write_bytes(pickle.dumps(result))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # skips the interpreter's teardown, which takes longer than most calls
+    os._exit(code)  # the interpreter's teardown would take longer than most calls
 
 
 def serve() -> None:

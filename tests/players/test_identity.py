@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from msgrpo_hub.downloads.fetching import commit_of, resolve
+from msgrpo_hub.downloads.fetching import list_files, resolve
 from msgrpo_hub.downloads.names import content_hash, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.players.registry import SCRIPTED, identify, make_player
@@ -40,12 +40,12 @@ def test_a_copy_of_a_model_has_another_name_and_the_same_commit(place: Path) -> 
 
 def test_one_changed_weight_is_another_commit(tmp_path: Path) -> None:
     shutil.copytree(pocket_path(), tmp_path / "base")
-    before = commit_of(str(tmp_path / "base"), None)
+    before = list_files(str(tmp_path / "base")).content
     weights = load_file(tmp_path / "base" / "model.safetensors")
     name = sorted(weights)[0]
     weights[name].view(-1)[0] += 1e-3
     save_file(weights, tmp_path / "base" / "model.safetensors", {"format": "pt"})
-    assert commit_of(str(tmp_path / "base"), None) != before
+    assert list_files(str(tmp_path / "base")).content != before
 
 
 @pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer.json", "chat_template.jinja", "merges.txt"])
@@ -155,14 +155,14 @@ def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_network_a_commit_is_that_of_the_cache(unreachable: Path) -> None:
     for revision in (None, "v1"):
         with pytest.raises(UserError, match=r"cannot load 'some/model'.* or a Hub id that can be reached or is cached"):
-            commit_of("some/model", revision)
+            list_files("some/model", revision)
     commit = "0123456789abcdef0123456789abcdef01234567"
     folder = unreachable / "models--some--model"
     for path, text in ((f"snapshots/{commit}/config.json", "{}"), ("refs/main", commit)):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
-    assert commit_of("some/model", None) == commit
-    assert commit_of("some/model", commit) == commit
+    assert list_files("some/model").content == commit
+    assert list_files("some/model", commit).content == commit
     sources = resolve("pocket+some/model")
     assert (sources.adapter, sources.adapter_commit) == ("some/model", commit)
     assert sources.pinned == f"{pocket_path()}+some/model@{commit}"
