@@ -100,9 +100,9 @@ def test_a_public_repository_and_one_with_something_else_are_refused_before_trai
     assert "'ada/kept' is public, not private as requested" in refused(train(loopback, tmp_path / "run", *RUN))
     loopback.reset()
     loopback.owner.call(put, "ada/kept", {"notes.txt": b"mine"})
-    assert "'ada/kept' holds something else" in refused(train(loopback, tmp_path / "run", *RUN))
+    assert "'ada/kept' holds something else" in refused(train(loopback, tmp_path / "other", *RUN))
     assert "--checkpoint-repo is for one seed" in refused(train(loopback, tmp_path / "set", *RUN, "--seeds", "0-1"))
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
 def behind(folder: Path, updates: int) -> None:

@@ -191,15 +191,16 @@ def test_each_failure_of_the_hub_is_one_line_and_only_a_lost_answer_says_to_look
     assert "jobs ps" not in said
     assert "the token may not do this" in last(ready.reader)
     assert "no token for the Hub was found" in last(ready.nobody)
-    look = "): look with `hf jobs ps` whether the job runs, before the same command sends another"
-    for fault, words in ({"status": 0, "truncate": 0}, "the Hub cannot be reached ("), ({"status": 500}, "'Jobs', HTTP 500 ("):
+    faults: list[tuple[dict[str, int], str]] = [
+        ({"status": 0, "truncate": 0}, "the Hub cannot be reached ("),
+        ({"status": 500}, "'Jobs', HTTP 500 (Service Unavailable): the Hub has a problem: "),
+    ]
+    for fault, words in faults:
         ready.fail("POST /api/jobs/ada", times=20, **fault)
         said = last(ready.owner)
         assert said.startswith(f"error: {words}")
-        assert said.endswith(look) or fault["status"] == 500
-        assert look[3:] in said
+        assert said.endswith(": look with `hf jobs ps` whether the job runs, before the same command sends another")
         ready.world.faults.clear()
-    assert not ready.hub.jobs or len(ready.hub.jobs) <= 1
 
 
 def test_a_log_that_breaks_off_does_not_ask_for_a_second_job(ready: Loopback) -> None:
