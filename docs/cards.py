@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.cli.output import print_next
-from msgrpo_hub.cli.training import next_commands, show_summary
+from msgrpo_hub.cli.training import next_commands, summary_text
 from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS
 from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.evaluation import evaluate
@@ -101,7 +101,7 @@ def with_end(page: str) -> str:
     """A page with the last lines of `make quickstart`, as the stored run printed them."""
     summary, folder, lines = read_summary(RUN.summary), Path("runs/quickstart"), StringIO()
     with redirect_stdout(lines), redirect_stderr(lines):
-        show_summary(summary, folder)
+        print(summary_text(summary, folder))
         print_next(*next_commands(summary, stored_config(RUN.config), folder))
     return _BLOCK.sub(lambda match: f"{match[1]}{lines.getvalue()}{match[2]}", page)
 

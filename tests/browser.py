@@ -1,6 +1,6 @@
-"""A real browser, headless Chromium, for pages that must ask for nothing from outside and complain of nothing.
+"""A headless Chromium for pages that must send no request outside and log no error.
 
-`tests/conftest.py` makes the fixtures known. Where CI is set, a missing browser fails a test; elsewhere it skips it.
+Without a browser a test skips, or fails in CI.
 """
 
 from __future__ import annotations
@@ -14,30 +14,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, Page
 
 ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
 )
 
 OpenPage = Callable[..., "Page"]
 """(url, *, width, height, scheme, inside, options of a browser context) → page."""
 
 
-def executable() -> str | None:
-    """The browser on this machine, by the names that systems give it."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    found = executable()
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if not found:
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
         missing("no Chromium on this machine: apt-get install chromium")
@@ -51,10 +41,8 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[OpenPage]:
-    """Opens pages. The test fails when one asked for anything but `inside`, or wrote an error or a warning to its console."""
-    contexts: list[BrowserContext] = []
-    strays: list[str] = []
-    complaints: list[str] = []
+    """Opens pages. The test fails if a page requests a URL outside `inside`, or logs an error or a warning."""
+    contexts, strays, complaints = list[Any](), list[str](), list[str]()
 
     def open_page(
         url: str | Path, *, width: int = 1280, height: int = 900, scheme: str = "light", inside: str = "file://", **options: Any

@@ -1,4 +1,4 @@
-"""The `msgrpo` command and Python programs in processes of their own, one at a time."""
+"""The `msgrpo` command and Python programs in separate processes, one at a time."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ for line in sys.stdin:
     os.chdir(request["folder"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.alarm(request["seconds"])
-    if request["largest_file"]:
+    if request.get("largest_file"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
-    if request["die_at_largest_file"]:
+    if request.get("die_at_largest_file"):
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    if request["die_at"]:
+    if request.get("die_at"):
         die_at(*request["die_at"])
     code = 0
     try:
-        if request["program"]:
+        if request.get("program"):
             sys.argv[1:] = request["arguments"]
             exec(compile(request["program"], "<program>", "exec"), {"__name__": "__main__"})
         else:
@@ -61,14 +61,14 @@ for line in sys.stdin:
         traceback.print_exc()
         code = 1
     sys.stdout.flush()
-    os._exit(code)  # without the interpreter's teardown, which takes longer than most commands
+    os._exit(code)  # without the slow teardown of the interpreter
 """
-"""Imports torch and the rest once; then each command is a fork: a real process that starts in no time."""
+"""Imports torch and the rest once; each command is a fork, a real process that starts fast."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What a command left behind. A negative code is the signal that ended it."""
+    """The exit status and the output of a command. A negative code is the signal that ended it."""
 
     code: int
     out: str
@@ -76,7 +76,7 @@ class Finished:
 
     @property
     def said(self) -> list[str]:
-        """The lines on standard error, without those of the progress bar."""
+        """Standard error without the progress bar."""
         return [line for line in self.err.splitlines() if line and not line.startswith("training:")]
 
 
@@ -90,12 +90,11 @@ class Running:
     code: int | None = None
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal, unless it has ended already."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def wait(self) -> Finished:
-        assert self.server.stdout is not None
+        assert self.server.stdout
         if self.code is None:
             self.code = int(self.server.stdout.readline())
         return Finished(self.code, (self.files / "stdout").read_text(), (self.files / "stderr").read_text())
@@ -105,10 +104,10 @@ class Command:
     """`msgrpo` with some arguments, one process at a time.
 
     Args:
-        folder: gets what the commands print.
-        environment: of the commands; by default that of the tests, without a network.
-        modules: imported once, for commands that need more than a training.
-        seconds: after which a command is killed.
+        folder: gets the output.
+        environment: of the commands. Default: the tests' environment, without a network.
+        modules: imported once, for commands that need more than training.
+        seconds: the time limit of a command.
     """
 
     def __init__(
@@ -121,29 +120,20 @@ class Command:
             [sys.executable, "-c", SERVER, *modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
-    def start(
-        self,
-        *arguments: object,
-        program: str = "",
-        stdin: str = "",
-        folder: Path | None = None,
-        largest_file: int = 0,
-        die_at_largest_file: bool = False,
-        die_at: tuple[str, str, int] | None = None,
-    ) -> Running:
-        """Starts it.
+    def start(self, *arguments: object, stdin: str = "", folder: Path | None = None, **faults: Any) -> Running:
+        """Starts a command.
 
         Args:
             arguments: of the command.
-            program: Python source that runs instead of the command.
-            stdin: what it can read.
-            folder: where it runs.
-            largest_file: in bytes; writing beyond it fails, as on a full disk.
-            die_at_largest_file: the kernel kills the process there, in the middle of the write.
-            die_at: (function, "call" or "return", n), where the process gets a SIGKILL the n-th time.
+            stdin: text on its standard input.
+            folder: its working folder.
+            faults: `largest_file` in bytes (writing beyond it fails, as on a full disk), `die_at_largest_file` (the kernel kills
+                the process there, in the middle of the write), `die_at` (function, "call" or "return", n: a SIGKILL at the n-th
+                time), or `program` (Python source instead of the command).
         """
-        assert self.server.stdin is not None
-        assert self.server.stdout is not None
+        assert faults.keys() <= {"largest_file", "die_at_largest_file", "die_at", "program"}
+        assert self.server.stdin
+        assert self.server.stdout
         if self.running and self.running.code is None:
             self.running.send(signal.SIGKILL)
             self.running.wait()
@@ -151,16 +141,8 @@ class Command:
         files = self.folder / str(self.started)
         files.mkdir()
         (files / "stdin").write_text(stdin)
-        request: dict[str, Any] = {
-            "arguments": [str(argument) for argument in arguments],
-            "program": program,
-            "files": str(files),
-            "folder": str(folder or files),
-            "largest_file": largest_file,
-            "die_at_largest_file": die_at_largest_file,
-            "die_at": die_at,
-            "seconds": self.seconds,
-        }
+        request = {"arguments": list(map(str, arguments)), "seconds": self.seconds, **faults}
+        request |= {"files": str(files), "folder": str(folder or files)}
         self.server.stdin.write(json.dumps(request) + "\n")
         self.server.stdin.flush()
         self.running = Running(self.server, files, int(self.server.stdout.readline()))

@@ -43,7 +43,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 class CoreModule(pytest.Module):
-    """A file of tests, which is skipped if it imports an optional package that is not installed."""
+    """A file of tests; skipped if it imports an optional package that is not installed."""
 
     def _getobj(self) -> object:
         try:
@@ -72,14 +72,14 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
         raise
 
 
-# A machine under load has no time limits, and CI tries the same examples every time.
+# no time limits on a machine under load, and the same examples in every run of CI
 settings.register_profile("msgrpo", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("msgrpo")
 
 
 @pytest.fixture(autouse=True)
 def _loggers_as_in_a_fresh_process() -> None:
-    """Some library that a test before has loaded may have silenced them."""
+    """A library that an earlier test loaded may have silenced them."""
     logging.disable(logging.NOTSET)
     logging.getLogger().setLevel(logging.WARNING)
     for name, logger in logging.root.manager.loggerDict.items():
@@ -98,15 +98,15 @@ def msgrpo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny model that learns. Not to be changed: copy it."""
-    from tests.tiny import save_trainable_model  # imports torch, for which other tests need not wait
+    """The folder of a tiny model that learns. Copy it before a change."""
+    from tests.tiny import save_trainable_model  # imports torch
 
     return once(tmp_path_factory, "tiny-model", save_trainable_model)
 
 
 @pytest.fixture(scope="session")
 def flags(tiny_model: Path) -> list[str]:
-    """Flags of a run of a second: six updates, evaluated at every second."""
+    """Flags of a run that takes a second: six updates, three evaluations."""
     small = (
         "--updates 6 --groups 2 --group-size 6 --selected-per-group 3 --max-new-tokens 4 --lora-rank 4 --learning-rate 1e-2 "
         "--token-budget 512 --eval-every 2 --eval-episodes 4 --test-episodes 4"
@@ -116,7 +116,7 @@ def flags(tiny_model: Path) -> list[str]:
 
 @pytest.fixture(scope="session")
 def finished_run(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of these flags. Not to be changed: copy it."""
+    """The folder of a run with these flags. Copy it before a change."""
 
     def train(folder: Path) -> None:
         assert msgrpo("train", *flags, "--output-dir", folder).code == 0

@@ -1,4 +1,4 @@
-"""How many examples a property is tried on: a few with the other tests, many when tests run for a long time."""
+"""The number of examples of a property: few in the fast tests, many in `make test-long`."""
 
 from __future__ import annotations
 
@@ -12,5 +12,4 @@ TIMES = int(os.environ.get("MSGRPO_EXAMPLES", "1"))
 
 
 def examples(count: int, **options: Any) -> settings:
-    """Settings of a property that is tried on this many examples."""
     return settings(max_examples=count * TIMES, **options)

@@ -8,20 +8,15 @@ import torch
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from tests import tiny
+
 VOCABULARY = 300
 WINDOW = 6
 """Shorter than every prompt of the tests, so that windows matter."""
 
-SIZE: dict[str, Any] = {
+SIZE: dict[str, Any] = tiny.SIZE | {
     "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "head_dim": 8,
-    "max_position_embeddings": 1024,
-    "initializer_range": 0.2,  # large enough that what is attended to matters
     "sliding_window": WINDOW,
     "moe_intermediate_size": 16,
     "num_experts": 4,

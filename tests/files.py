@@ -13,10 +13,7 @@ from filelock import FileLock
 
 
 def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """The folder of this name. The first test process that needs it has `make` fill it; the others wait and share it.
-
-    Nobody may change it: copy it.
-    """
+    """The folder of this name, filled by `make` in the first test process that needs it. Copy it before a change."""
     here = factory.getbasetemp()
     shared = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here
     folder, made = shared / name, shared / f"{name}.made"
@@ -33,5 +30,4 @@ def sha256(path: Path) -> str:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """The hash of every file."""
     return {str(path.relative_to(folder)): sha256(path) for path in folder.rglob("*") if path.is_file()}

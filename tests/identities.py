@@ -23,11 +23,9 @@ ADAPTER = MODEL | {"adapter": "me/adapter", "adapter_commit": "f" * 40}
 
 
 def batched(identity: dict[str, Any]) -> dict[str, Any]:
-    """The identity of a player in a run, whose batch decides how its replies are rounded."""
     return identity | {"batch_size": 50}
 
 
 def served(server: str, **settings: Any) -> dict[str, Any]:
-    """The identity of a model behind a server."""
     own = {"server": server, "temperature": 0.5, "max_new_tokens": 256}
     return {"kind": "endpoint", **own, **settings}

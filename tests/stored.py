@@ -17,7 +17,7 @@ def _place() -> TemporaryDirectory[str]:
 
 @cache
 def stored_runs(player: str) -> Path:
-    """The folder of a player's runs: `<commit>/<task>/<run hash>/`. Not to be changed: copy it."""
+    """The folder of a player's runs, `<commit>/<task>/<run hash>/`. Copy it before a change."""
     folder = Path(_place().name) / player
     with zipfile.ZipFile(archive_of(player)) as file:
         file.extractall(folder)

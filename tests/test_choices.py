@@ -1,4 +1,4 @@
-"""Variants by name: built-in ones, and code of one's own only where it was typed on this machine."""
+"""Variants by name: built-in ones, and own code only if the name was typed on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation: its commands parse, its links lead somewhere, its maps name every room and every file."""
+"""The documentation: commands parse, links resolve, maps name every room and file, and claims have their parts."""
 
 from __future__ import annotations
 
@@ -21,28 +21,22 @@ from msgrpo_hub.training.presets import SETTINGS
 from tests.test_imports import LAYERS, PACKAGE, ROOMS, SOURCES
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    [
-        *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "space_app/README.md")),
-        *(ROOT / "docs").rglob("*.md"),
-        PACKAGE / "cli" / "SKILL.md",
-        *(ROOT / "benchmark").glob("README.md"),
-        *(ROOT / "benchmark" / "throughput").rglob("README.md"),
-    ]
-)
+FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "space_app/README.md", "benchmark/README.md")
+FOLDERS = ("docs", "msgrpo_hub/cli", "benchmark/throughput")
+PAGES = sorted([*(ROOT / name for name in FILES), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def blocks(text: str) -> list[str]:
-    """Every `msgrpo` command line of a page's code blocks, without comments and prompts."""
+    """The `msgrpo` command lines in the code blocks of a page, without comments and prompts."""
     code = "\n".join(body for language, body in FENCE.findall(text) if language in ("", "bash"))
     lines = [line.partition("  #")[0].partition(" > ")[0].rpartition("&& ")[2].strip() for line in code.splitlines()]
     return [line for line in (re.sub(r"^(\$ |Next: )?(\.venv/bin/)?", "", line) for line in lines) if line.startswith("msgrpo ")]
 
 
 def spans(text: str) -> list[str]:
-    """Every beginning of a `msgrpo` command line between backticks; words in capitals are left out."""
+    """The `msgrpo` commands between backticks, without words in capitals."""
     found = re.findall(r"`(?:\.venv/bin/)?(msgrpo [a-z][^`\n…]*)", FENCE.sub("", text))
     return [re.sub(r"(\b[A-Z/]{4,}\b| > ).*", "", line).strip() for line in found]
 
@@ -86,21 +80,15 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_picture_says_in_words_what_it_shows(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    assert "<img" not in text  # its words would not be seen here
+    assert "<img" not in text  # it would escape this check
     for words, picture in re.findall(r"!\[(.*?)\]\((.*?)\)", text):
         assert len(words.split()) >= 6, f"{picture}: {words!r}"
 
 
-def test_the_readme_begins_with_a_picture_and_the_two_commands() -> None:
-    assert re.match(r"# \w+\n\n!\[[^\]]+\]\([^)]+\)\n\n```bash\nmake quickstart .*\nmake test .*\n```\n", README)
-
-
-def test_the_tour_begins_with_a_picture() -> None:
-    assert re.match(r"# A five-minute tour\n\n!\[", (ROOT / "docs/guide/quickstart.md").read_text(encoding="utf-8"))
-
-
-def test_the_readme_has_at_most_180_lines() -> None:
+def test_the_readme_has_at_most_180_lines_and_starts_with_a_picture_and_two_commands() -> None:
     assert len(README.splitlines()) <= 180
+    assert re.match(r"# \w+\n\n!\[[^\]]+\]\([^)]+\)\n\n```bash\nmake quickstart .*\nmake test .*\n```\n", README)
+    assert re.match(r"# A five-minute tour\n\n!\[", (ROOT / "docs/guide/quickstart.md").read_text(encoding="utf-8"))
 
 
 def test_the_map_in_the_readme_names_every_room_and_every_folder() -> None:
@@ -126,7 +114,6 @@ def test_the_layers_in_contributing_are_those_that_the_imports_keep() -> None:
 
 
 def script(name: str) -> ModuleType:
-    """A script of docs/, as a module."""
     spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec
     assert spec.loader
@@ -164,3 +151,32 @@ def test_every_page_of_the_site_is_in_its_navigation(assemble: ModuleType, tmp_p
     navigation = str(tomllib.loads((tmp_path / "zensical.toml").read_text())["project"]["nav"])
     pages = {str(path.relative_to(tmp_path / "docs")) for path in (tmp_path / "docs").rglob("*.md")}
     assert set(re.findall(r"'([\w/-]+\.md)'", navigation)) == pages
+
+
+CLAIMS_PAGE = (ROOT / "docs" / "guide" / "claims.md").read_text(encoding="utf-8")
+CLAIMS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", CLAIMS_PAGE, re.DOTALL | re.MULTILINE))
+GAPS = {
+    *("n", "first", "second", "difference", "task", "interval", "p", "hypotheses", "tasks", "seeds"),
+    *("score", "trained", "boards"),
+}
+"""Values that a command fills into the sentence of a claim."""
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_has_command_n_test_and_a_sentence(claim: str) -> None:
+    assert claim.startswith(("This checkpoint plays better", "This method is better", "It follows its", "It generalises"))
+    text = CLAIMS[claim]
+    [commands] = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    assert "msgrpo compare" in commands
+    assert "- **n**:" in text
+    assert "- **Test**:" in text
+    [sentence] = re.findall(r"(?:^> .*\n?)+", text, re.MULTILINE)
+    assert {"difference", "task", "p"} <= set(re.findall(r"\{(\w+)\}", sentence)) <= GAPS
+    assert not re.search(r"\d\.\d", sentence.replace("95 %", ""))
+
+
+def test_the_page_of_claims_types_no_number_that_a_command_computes() -> None:
+    assert len(CLAIMS) == 4
+    computed = r"<!-- table.*?<!-- end of table -->|^> .*?$|```.*?```|`[^`]*`"
+    prose = re.sub(computed, "", CLAIMS_PAGE, flags=re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"\b\d+(?:\.\d+)?\b", prose)) <= {"8", "10", "0.1", "0.5"}  # power, and the heads of columns

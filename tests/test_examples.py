@@ -1,4 +1,4 @@
-"""Every example runs as it stands, from an empty folder, and says what it is about."""
+"""Every example, the notebook and the code of the README and the guide run unchanged from an empty folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.command import Command
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 
 SHOWS = {
     "train.py": r"adapter: mean reward -?\d\.\d\d in 5 test episodes\n(.*→.*\n)+$",
@@ -22,23 +23,21 @@ SHOWS = {
     "trl_rollout.py": r"before: success on \d+ of 50 test boards\n(.*\n)*after \d+ updates: success on \d+ of 50 test boards\n",
     "evaluate_and_push.py": r"greedy − random = -?\d\.\d\d, 95 % interval \[.*\d+  README.md\n",
 }
-"""Script → what its output holds."""
+"""Script → a pattern of its output."""
 
 
 def output(msgrpo: Command, program: str, folder: Path) -> str:
-    """What a program says, in a process of its own."""
     done = msgrpo(program=program, folder=folder)
     assert done.code == 0, done.err
     return done.out
 
 
 @pytest.mark.parametrize("name", SHOWS)
-def test_the_script_runs_and_shows_what_it_says(msgrpo: Command, name: str, tmp_path: Path) -> None:
+def test_a_script_runs_and_shows_its_results(msgrpo: Command, name: str, tmp_path: Path) -> None:
     assert re.search(SHOWS[name], output(msgrpo, (EXAMPLES / name).read_text(encoding="utf-8"), tmp_path), re.DOTALL)
 
 
 def test_the_notebook_runs_from_top_to_bottom(msgrpo: Command, tmp_path: Path) -> None:
-    """Its code cells in one process, in their order: no cell uses what only a notebook has."""
     cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))["cells"]
     program = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     returns = re.findall(r"returns of the group: \[(.*)\]", output(msgrpo, program, tmp_path))
@@ -57,3 +56,18 @@ def test_every_example_is_listed_and_run() -> None:
     assert listed == {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")}
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("test_*.py"))
     assert [name for name in listed if Path(name).stem not in tests] == []
+
+
+def example(path: str) -> str:
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / path).read_text(encoding="utf-8"), re.DOTALL)
+    return str(block)
+
+
+def test_the_example_of_the_readme_runs(msgrpo: Command, tmp_path: Path) -> None:
+    rewards = output(msgrpo, example("README.md"), tmp_path).strip().splitlines()[-1]
+    assert re.fullmatch(r"\[[01]\.0(, [01]\.0){3}\]", rewards), rewards
+
+
+def test_the_loop_over_a_gymnasium_environment_in_the_guide_runs(msgrpo: Command, tmp_path: Path) -> None:
+    out = output(msgrpo, example("docs/guide/games.md"), tmp_path)
+    assert re.match(r"┌─+┐\n(│ .* │\n){6}└─+┘ -?\d+\.0\n$", out), out

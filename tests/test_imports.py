@@ -41,7 +41,7 @@ SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imported_names(path: Path, module: str) -> Iterator[str]:
-    """Every imported name of a file: at its top, inside functions and under TYPE_CHECKING alike."""
+    """The imported names of a file: at its top, inside functions and under TYPE_CHECKING."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -54,18 +54,18 @@ def imported_names(path: Path, module: str) -> Iterator[str]:
 
 @cache
 def edges(module: str) -> set[str]:
-    """The modules of ours that a module imports: `from package import name` leads to a submodule where there is one."""
+    """The modules of this package that a module imports: `from package import name` may name a submodule."""
     names = [name for name in imported_names(SOURCES[module], module) if name.split(".")[0] == "msgrpo_hub"]
     return {name if name in SOURCES else name.rpartition(".")[0] for name in names} - {module}
 
 
 def room(module: str) -> str:
-    """The room that a module belongs to; the package itself holds its version alone and lies under all of them."""
+    """The room of a module; the package itself has only the version and is below all rooms."""
     return module.split(".")[1] if "." in module else ""
 
 
 def layer(module: str) -> int:
-    # The built-in base's `__init__` only says where its files lie: any room may ask.
+    # any room may import the place of the built-in base
     return ROOMS[room(module)] if module not in ("msgrpo_hub", "msgrpo_hub.pocket") else -1
 
 
@@ -85,7 +85,6 @@ def test_rooms_of_one_layer_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_no_import_goes_round_in_a_circle() -> None:
-    # A package's `__init__` that names its own submodules is above them; they must not ask it back.
     try:
         TopologicalSorter({module: edges(module) for module in SOURCES}).prepare()
     except CycleError as circle:
@@ -94,20 +93,18 @@ def test_no_import_goes_round_in_a_circle() -> None:
 
 @pytest.mark.parametrize("module", [module for module in SOURCES if layer(module) >= 0])
 def test_light_rooms_name_nothing_heavy(module: str) -> None:
-    """Also not inside functions: the only way to torch is through the rooms that are about it."""
     if LAYERS[layer(module)][room(module)] == "light":
         assert not {name.split(".")[0] for name in imported_names(SOURCES[module], module)} & HEAVY
 
 
 def loaded_by(program: str) -> set[str]:
-    """The heavy packages that a fresh process has loaded after a program."""
+    """The heavy packages that a program loads in a fresh process."""
     ending = f"import sys; print(*({HEAVY!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", f"{program}\n{ending}"], check=True, capture_output=True, text=True)
     return set(result.stdout.split())
 
 
 def test_importing_every_module_of_the_light_rooms_and_every_other_room_loads_no_torch() -> None:
-    """The rooms that are about torch load it when a name of theirs is asked for, not before."""
     light = [
         name for name in SOURCES if layer(name) >= 0 and LAYERS[layer(name)][room(name)] == "light" and room(name) != "__main__"
     ]
@@ -127,5 +124,5 @@ assert len(group.episodes) == 4
     assert loaded_by(program) == set()
 
 
-def test_the_language_model_loads_torch_only_when_it_is_asked_for() -> None:
+def test_the_language_model_loads_torch_on_use() -> None:
     assert "torch" in loaded_by("from msgrpo_hub.models import LanguageModel")

@@ -1,4 +1,4 @@
-"""What is promised to installers: the pins satisfy the ranges, and the lowest versions tested are the ranges' lower ends."""
+"""Dependencies: the pins satisfy the ranges, and the lowest versions tested are the ranges' lower ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNTESTED_LOWER_ENDS = {"torch"}
 
 
 def pins(name: str) -> dict[str, Version]:
-    """Name → version of a constraints file; every line must be an exact pin from an index."""
+    """Name → version of a constraints file, whose lines must be exact pins."""
     lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     pairs = [line.split("==") for line in lines]
     assert all(len(pair) == 2 for pair in pairs)
@@ -41,7 +41,7 @@ def test_the_lowest_versions_tested_are_the_lower_ends_promised() -> None:
 
 
 def test_the_wheel_asks_for_no_more_than_users_have() -> None:
-    """Ranges stay open to what hosted notebooks had when this was written."""
+    """The ranges allow versions of hosted notebooks."""
     promised = {"torch": "2.11", "transformers": "5.17", "huggingface-hub": "1.33", "peft": "0.18"}
     for requirement in REQUIREMENTS:
         if limit := promised.get(canonicalize_name(requirement.name)):

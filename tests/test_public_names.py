@@ -46,20 +46,20 @@ SPACE = {
     "msgrpo_hub.evaluation.tables": ["HEADS", "NONE"],
     "msgrpo_hub.hub.leaderboard": ["as_rows"],
 }
-"""Names that are not public and that the Space uses all the same: it is part of this repository and changes with them."""
+"""Private names that the Space uses: it is in this repository and changes with them."""
 
 SOCKETS = {
     "msgrpo_hub.interop.trl": ["environment_dataset", "episode_return", "rollout_dataset", "trl_environment", "trl_rollout"],
     "msgrpo_hub.interop.verifiers_taskset": ["GameEnv", "GameHarness", "GameTaskset"],
 }
-"""Names for other frameworks, which examples show; they change with those frameworks."""
+"""Names for other frameworks; they change with those frameworks."""
 
 ONE_FILE = {
     "msgrpo_hub.agent.prompt": ["build_prompt"],
     "msgrpo_hub.agent.prompt_formats": ["THINK_ACTION"],
     "msgrpo_hub.games": ["episode_seed", "make_game", "stream"],
 }
-"""Games and prompts, all that examples/one_file.py imports; the rest of the method stands in that file."""
+"""The imports of examples/one_file.py: games and prompts."""
 
 PACKAGES = sorted(".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "msgrpo_hub").rglob("__init__.py"))
 
@@ -81,7 +81,7 @@ def test_all_of_a_package_lists_its_public_names_and_nothing_else(package: str) 
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """(module, name) of everything that a file imports from this package; of `import module`, the name is empty."""
+    """(module, name) of the imports from this package; for `import module`, the name is empty."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found = [(alias.name, "") for alias in node.names]
@@ -93,7 +93,7 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def outside(paths: Iterator[Path], allowed: dict[str, list[str]]) -> set[str]:
-    """The imports of some files that are not among the allowed names."""
+    """The imports of some files beyond the allowed names."""
     used = {each for path in paths for each in imports(path)}
     return {f"{module}.{name}" for module, name in used if name not in allowed.get(module, [])}
 

@@ -1,4 +1,4 @@
-"""Tiny models with random weights: in memory, with adapters, or in a folder with a real tokenizer as any model of the Hub is."""
+"""Tiny models with random weights: in memory, with adapters, or in a folder with a real tokenizer, as on the Hub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 1024,
-    "initializer_range": 0.2,  # large enough that what is attended to matters
+    "initializer_range": 0.2,  # large enough that attention matters
 }
 FAMILIES: dict[str, dict[str, Any]] = {
     "qwen2": {},
@@ -36,7 +36,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 
 MakeFolder = Callable[..., Path]
-"""(model type, seed, options of its config) → a folder with weights, config and tokenizer, not to be changed."""
+"""(model type, seed, options of its config) → a folder with weights, config and tokenizer; do not change it."""
 
 
 def tiny_model(model_type: str = "qwen2", seed: int = 0, **options: Any) -> PreTrainedModel:
@@ -59,7 +59,6 @@ def adapted(model: PreTrainedModel, size: float = 0.2, adapters: Sequence[str] =
 
 
 def tokenizer_of(prompts: Iterable[Prompt], size: int) -> PreTrainedTokenizerFast:
-    """One that was built for these prompts."""
     return build_tokenizer([text for prompt in prompts for text in (prompt.system, prompt.user)], size)
 
 
@@ -71,7 +70,7 @@ def save_model(folder: Path, tokenizer: PreTrainedTokenizerFast, model_type: str
 
 
 def save_trainable_model(folder: Path) -> Path:
-    """A Qwen2 among whose tokens are many that name an action, so that a part of its replies can be read."""
+    """A Qwen2 with many tokens that name an action, so that some of its replies have one."""
     games = [make_game("FrozenLake-NotSlippery-v1"), make_game("Snake-Solo-v1")]
     tokenizer = tokenizer_of(
         (build_prompt(g, g.initial_state(stream(s, "initial_state"))) for g in games for s in range(50)), 512
@@ -79,7 +78,7 @@ def save_trainable_model(folder: Path) -> Path:
     tokenizer.add_tokens([f"<action>{' ' * blanks}{action}</action>" for action in games[0].actions for blanks in range(24)])
     model = make_model(BuildConfig(output_dir=folder, width=32, layers=1), tokenizer)
     with torch.no_grad():
-        model.get_input_embeddings().weight *= 3  # tied to the output: so that LoRA can make a token likely
+        model.get_input_embeddings().weight *= 3  # tied to the output, so that LoRA can make a token likely
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -25,7 +25,7 @@ COMMANDS = {
     "games": ("play", "List the games."),
     "play": ("play", "Play one episode and draw it in the terminal."),
     "train": ("training", "Train a LoRA adapter with MS-GRPO."),
-    "curves": ("training", "Draw the learning curves of several runs together, with intervals over training seeds."),
+    "curves": ("results", "Draw the learning curves of several runs together, with intervals over training seeds."),
     "eval": ("evaluation", "Evaluate players on the fixed episodes of a suite."),
     "compare": ("evaluation", "Compare two evaluated players, episode by episode."),
     "verify": ("evaluation", "Replay stored episodes and check every record against the rules."),
@@ -36,8 +36,11 @@ COMMANDS = {
     "export": ("results", "Write published results for model cards: model-index, .eval_results."),
     "space": ("play", "Run the demo on this machine and open it in a browser."),
 }
-"""Command → the module here with its function `add_COMMAND(parser)`, and its line of help. A module is imported only when
-its command is given, so that no command waits for the imports of another."""
+"""Command → its module and its line of help. The module has `add_COMMAND(parser)`, whose docstring is the description, and
+`run_COMMAND(options)`. Only the module of the given command is imported, so that no command waits for the imports of another."""
+
+KEPT = {"train": "finished updates are saved, continue with --resume", "eval": "finished episodes are kept"}
+"""Command → note on an interruption."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -66,8 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt as end:
         number = end.args[0] if end.args else signal.SIGINT
-        kept = _KEPT.get(given[0] if given else "", "")
-        notes = getattr(end, "__notes__", []) or [kept] * bool(kept)
+        notes = getattr(end, "__notes__", []) or [KEPT[name] for name in given[:1] if name in KEPT]
         print("; ".join(["interrupted" if number == signal.SIGINT else f"ended by {number.name}", *notes]), file=sys.stderr)
         sys.exit(128 + number)
     except OSError as error:
@@ -78,24 +80,15 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
 
 
-_KEPT = {"train": "finished updates are saved, continue with --resume", "eval": "finished episodes are kept"}
-"""Command → note on an interruption."""
-
-_NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
-"""Errors of a path that cannot be a folder."""
-
-
 def _say_disk(error: OSError) -> None:
     """Reports a full or forbidden disk, or a path that cannot be a folder. Raises every other error."""
     from msgrpo_hub.storage.files import AGAIN, DISK
 
-    if error.errno in _NO_FOLDER and error.filename:
-        print(f"error: cannot use {str(error.filename)!r} ({os.strerror(error.errno)}): name another folder", file=sys.stderr)
-        return
-    if error.errno not in DISK:
+    no_folder = error.filename and error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+    if not no_folder and error.errno not in DISK:
         raise error
-    what = str(error.filename) if error.filename else "a file"
-    print(f"error: cannot use {what!r} ({os.strerror(error.errno)}): make room or allow it, then {AGAIN}", file=sys.stderr)
+    remedy = "name another folder" if no_folder else f"make room or allow it, then {AGAIN}"
+    print(f"error: cannot use {str(error.filename or 'a file')!r} ({os.strerror(error.errno or 0)}): {remedy}", file=sys.stderr)
 
 
 def _is_closed(stream: TextIO) -> bool:
@@ -115,22 +108,22 @@ def _is_closed(stream: TextIO) -> bool:
 @contextmanager
 def _signals_as_ctrl_c() -> Iterator[None]:
     """Lets SIGTERM and SIGHUP end a command as Ctrl-C does, unless they have a handler or are ignored, as by `nohup`."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt(signal.Signals(number))
+
     changed = []
     for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             with suppress(ValueError):  # only the main thread may set a handler
-                signal.signal(number, _ended)
+                signal.signal(number, end)
                 changed.append(number)
     try:
         yield
     finally:
         for number in changed:
             signal.signal(number, signal.SIG_DFL)
-
-
-def _ended(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    raise KeyboardInterrupt(signal.Signals(number))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -148,6 +141,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name, (module, summary) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary)
         if name == given:
-            getattr(import_module(f"{__name__}.{module}"), f"add_{name}")(command)
+            room = import_module(f"{__name__}.{module}")
+            add = getattr(room, f"add_{name}")
+            command.description = " ".join((add.__doc__ or summary).split())
+            add(command)
+            command.set_defaults(run=getattr(room, f"run_{name}"))
             check_flags(arguments[1:], command)
     return parser.parse_args(arguments)

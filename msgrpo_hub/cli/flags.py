@@ -8,11 +8,11 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from msgrpo_hub.downloads.inspection import read_object
 from msgrpo_hub.errors import UserError, shown, unknown
@@ -28,19 +28,14 @@ class Parser(argparse.ArgumentParser):
 
 def add_fields(
     parser: argparse.ArgumentParser,
-    config: Any,
+    config: type[Any],
     title: str,
     choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
     remarks: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Adds one flag for each field; its help is the documentation line under the field. A flag not given stays absent.
+    """Adds one flag for each field of a dataclass; its help is the string under the field. A flag not given stays absent.
 
-    Args:
-        parser: gets the flags.
-        config: the dataclass.
-        title: heading of these flags in the help.
-        choices: fields that name a variant, with the built-in names; `module:object` is allowed besides.
-        remarks: field → what its help says after the default.
+    `choices` has the built-in names of fields that name a variant, and `remarks` what the help says after the default.
     """
     hints, docs = get_type_hints(config), field_docs(config)
     group = parser.add_argument_group(title)
@@ -53,28 +48,21 @@ def add_fields(
         if hint is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         elif get_origin(hint) is dict:
-            group.add_argument(flag, type=partial(_read_json, field.name), metavar="JSON", **common)
+            example = '{"enable_thinking": false}' if field.name == "chat_template_kwargs" else '{"reasoning_effort": "low"}'
+            group.add_argument(flag, type=partial(_read_json, field.name, example), metavar="JSON", **common)
         elif get_origin(hint) is Literal:
             group.add_argument(flag, choices=get_args(hint), **common)
         else:
             kind = str if field.default == "" else read_as(hint)
-            group.add_argument(flag, type=kind, metavar="|".join(_names(hint)), **common)
+            group.add_argument(flag, type=kind, metavar="|".join(_alternatives(hint)[1]), **common)
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a type hint: itself, unless it is a union."""
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
-def _kind(hint: Any) -> Any:
-    """The class of a type hint without its range."""
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
-
-
-def _names(hint: Any) -> list[str]:
-    """The values of a flag: the name of a class, and further words."""
-    parts = [get_args(part) if get_origin(part) is Literal else (_kind(part).__name__,) for part in _parts(hint)]
-    return [name for part in parts for name in part]
+def _alternatives(hint: Any) -> tuple[list[Any], list[str]]:
+    """The classes of a type hint without their ranges, and the names of its values: those of the classes, and words."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
+    names = [get_args(kind) if get_origin(kind) is Literal else (kind.__name__,) for kind in kinds]
+    return kinds, [name for several in names for name in several]
 
 
 def read_as(hint: Any) -> Callable[[str], Any]:
@@ -83,15 +71,15 @@ def read_as(hint: Any) -> Callable[[str], Any]:
     >>> read_as(float | Literal["adaptive"])("adaptive"), read_as(float | Literal["adaptive"])("2")
     ('adaptive', 2.0)
     """
-    kind, *words = (_kind(part) for part in _parts(hint))
+    (kind, *_), (_, *words) = _alternatives(hint)
 
     def read(text: str) -> Any:
-        if any(text in get_args(word) for word in words):
+        if text in words:
             return text
         try:
             value = kind(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"expected {' or '.join(_names(hint))}, not {shown(text)}") from error
+            raise argparse.ArgumentTypeError(f"expected {' or '.join([kind.__name__, *words])}, not {shown(text)}") from error
         if expected := misfit(value, hint):
             raise argparse.ArgumentTypeError(f"{shown(value)}: expected {expected}")
         return value
@@ -111,9 +99,8 @@ def read_path(text: str) -> Path:
     return Path(text)
 
 
-def _read_json(name: str, text: str) -> dict[str, Any]:
+def _read_json(name: str, example: str, text: str) -> dict[str, Any]:
     try:
-        example = '{"enable_thinking": false}' if name == "chat_template_kwargs" else '{"reasoning_effort": "low"}'
         return read_object(text, name, example)
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
@@ -140,19 +127,15 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
     return flags
 
 
-@cache
-def field_docs(config: Any) -> dict[str, str]:
-    """Field → the string under it in the source of a dataclass or `TypedDict` and its bases."""
-    if not (dataclasses.is_dataclass(config) or is_typeddict(config)):
-        return {}
-    docs: dict[str, str] = {}
-    for parent in reversed(getattr(config, "__orig_bases__", config.__mro__[1:])):  # the classes of a TypedDict are only there
-        docs |= field_docs(parent)
-    [node] = ast.parse(inspect.getsource(config)).body
-    assert isinstance(node, ast.ClassDef)
-    for field, text in zip(node.body, node.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            docs[ast.unparse(field.target)] = str(text.value.value)
+def field_docs(config: type[Any]) -> dict[str, str]:
+    """Field → the string under it in the source of a dataclass and its bases."""
+    docs = {}
+    for parent in filter(dataclasses.is_dataclass, reversed(config.__mro__)):
+        [node] = ast.parse(inspect.getsource(parent)).body
+        assert isinstance(node, ast.ClassDef)
+        for field, text in pairwise(node.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                docs[ast.unparse(field.target)] = str(text.value.value)
     return docs
 
 

@@ -10,10 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from msgrpo_hub.choices import is_import
 from msgrpo_hub.cli.flags import as_flags, given_fields, read_as, read_path
-from msgrpo_hub.cli.output import print_json, print_next, print_text
+from msgrpo_hub.cli.output import print_next, print_text, show
+from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count
+from msgrpo_hub.players.settings import PlayerSettings
 
 if TYPE_CHECKING:
     from huggingface_hub import JobInfo
@@ -21,12 +24,8 @@ if TYPE_CHECKING:
     from msgrpo_hub.hub.jobs import Job
 
 
-_NOT_OF_JOBS = ("output_dir", "seeds", "acting", "resume")
-"""Flags that a job refuses or sets."""
-
-
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """One parser for each command that a job can run, with that command's flags and the flags of a job."""
+    """Train or evaluate on the Hub's machines."""
     from msgrpo_hub.cli.evaluation import add_eval
     from msgrpo_hub.cli.training import add_train
 
@@ -38,52 +37,33 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         for action in command._actions:
             if action.dest == "output_dir":
                 action.required, action.default = False, None
-            if action.dest in _NOT_OF_JOBS:
+            if action.dest in ("output_dir", "seeds", "acting", "resume"):  # a job refuses or sets them
                 action.help = argparse.SUPPRESS
         command.description = (
-            f"Run one {what} on a machine of the Hub and follow its log. The machine and the most it can cost are said first. "
-            "The state goes to a private repository, from which another attempt, or the same command again, goes on."
+            f"Run one {what} on a machine of the Hub and follow its log. The machine and the highest cost are printed first. "
+            "The state goes to a private repository. Another attempt, or the same command again, continues from there."
         )
-        _add_job_flags(command)
-        command.set_defaults(run=_jobs)
+        flag = command.add_argument_group("job").add_argument
+        flag("--flavor", required=True, metavar="NAME", help="the machine, as `hf jobs hardware` lists them")
+        flag("--timeout", default="1h", metavar="TIME", help="most time of a job, such as 90m or 6h. Default: 1h")
+        text = "how often the Hub starts it at most, after a failure or a preemption. Default: 1"
+        flag("--attempts", type=read_as(Count), default=1, metavar="N", help=text)
+        text = "a variable of this environment that the job gets as a secret, such as WANDB_API_KEY, besides the Hub's token"
+        flag("--secret", action="append", default=[], metavar="NAME", help=text)
+        text = "run this wheel, which is uploaded, instead of the release in the index"
+        flag("--wheel", type=read_path, metavar="FILE", help=text)
+        flag("--dry-run", action="store_true", help="print the machine, the cost and the command, and send nothing")
 
 
-def _add_job_flags(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("job")
-    group.add_argument("--flavor", required=True, metavar="NAME", help="the machine, as `hf jobs hardware` lists them")
-    group.add_argument("--timeout", default="1h", metavar="TIME", help="most time of a job, such as 90m or 6h. Default: 1h")
-    group.add_argument(
-        "--attempts",
-        type=read_as(Count),
-        default=1,
-        metavar="N",
-        help="how often the Hub starts it at most, after a failure or a preemption. Default: 1",
-    )
-    group.add_argument(
-        "--secret",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a variable of this environment that the job gets as a secret, such as WANDB_API_KEY; the Hub's token always is one",
-    )
-    group.add_argument(
-        "--wheel", type=read_path, metavar="FILE", help="run this wheel, which is uploaded, instead of the release in the index"
-    )
-    group.add_argument("--dry-run", action="store_true", help="say the machine, the cost and the command, and send nothing")
-
-
-def _jobs(options: argparse.Namespace) -> None:
+def run_jobs(options: argparse.Namespace) -> None:
     from msgrpo_hub.hub import jobs
     from msgrpo_hub.hub.uploading import check_repo_id
 
+    # 1) checks on this machine
     if options.output_dir is not None:
-        raise UserError(
-            "--output-dir is a folder of this machine, which a job does not see: expected --push-to-hub USER/NAME alone"
-        )
+        raise UserError("--output-dir is a folder of this machine, not of a job: expected --push-to-hub USER/NAME alone")
     if not options.push_to_hub:
-        raise UserError(
-            f"`msgrpo jobs {options.kind}` without --push-to-hub would leave nothing: expected --push-to-hub USER/NAME"
-        )
+        raise UserError("a job without --push-to-hub would leave nothing: expected --push-to-hub USER/NAME")
     timeout, secrets = jobs.read_timeout(options.timeout), jobs.read_secrets(options.secret)
     if options.wheel:
         jobs.check_wheel(options.wheel)
@@ -91,19 +71,40 @@ def _jobs(options: argparse.Namespace) -> None:
     command = {"train": _training, "eval": _evaluation}[options.kind](options)
     hardware = jobs.find_hardware(options.flavor)
     job = jobs.Job(**command, state=options.checkpoint_repo, hardware=hardware, timeout=timeout, attempts=options.attempts)
-    _say(job)
+
+    # 2) the machine and the cost, before anything is sent
+    times = f"{job.attempts} attempts of " if job.attempts > 1 else ""
+    cost = job.cost(job.timeout * job.attempts)
+    most = f"; at most {_dollars(cost)} for {times}{_time(job.timeout)}" if cost is not None else ""
+    print(f"{job.machine}{most}, as the Hub says now", file=sys.stderr)
+    print(f"the state of the run goes to {job.state} (private)", file=sys.stderr)
     if options.dry_run:
-        _print(options, job)
+        show(lambda: _data(job), lambda: " ".join(["msgrpo", *job.arguments]), as_json=options.json)
         return
+
+    # 3) the job, its log and its result
     sent = jobs.submit(job, secrets, options.wheel)
     if not options.json:
         print(sent.url, flush=True)
-    _follow(options, job, sent)
+    ended = _follow(sent)
+    seconds = (ended.durations.running_secs or 0) if ended.durations else 0
+    cost = job.cost(seconds)
+    paid = f", about {_dollars(cost)}" if cost is not None else ""
+    print(f"{ended.status.stage.lower()} after {_time(seconds)}{paid}", file=sys.stderr)
+    if options.json:
+        about = {"id": ended.id, "url": ended.url, "stage": ended.status.stage}
+        show(lambda: about | _data(job), str, as_json=True)
+    if ended.status.stage != "COMPLETED":
+        why = f" ({ended.status.message})" if ended.status.message else ""
+        again = "the same command again goes on with the run"
+        raise UserError(f"the job ended as {ended.status.stage}{why}: see {ended.url}; {again}")
+    repo = options.push_to_hub
+    print_next(f"msgrpo eval {repo} --suite quick" if options.kind == "train" else f"msgrpo leaderboard {repo}")
 
 
 def _training(options: argparse.Namespace) -> dict[str, Any]:
     """The command of a training and its packages, checked on this machine as far as possible."""
-    from msgrpo_hub.cli.training import check_repos, minutes_between, train_config
+    from msgrpo_hub.cli.training import MINUTES, train_config
     from msgrpo_hub.hub.adapters import check_push
     from msgrpo_hub.hub.checkpoints import check_same_run
     from msgrpo_hub.training.config import CHOICES, RESUMABLE_FIELDS, TrainConfig
@@ -112,7 +113,6 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
         raise UserError("--seeds: a job trains one seed: expected one job per seed, with --seed and a repository of its own")
     if options.acting != "engine":
         raise UserError(f"--acting {options.acting}: servers must see the run folder, and a job has its own: expected `engine`")
-    check_repos(options)
     with TemporaryDirectory() as folder:
         options.output_dir = Path(folder)
         config = train_config(options)  # with --resume, the configuration of the run in the repository
@@ -123,7 +123,8 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     values = {name: value for name, value in asdict(config).items() if value != plain[name]}
     typed = given_fields(options, TrainConfig)
     values |= {name: typed[name] for name in RESUMABLE_FIELDS if name in typed}  # a resumed run would keep its own
-    values |= {"checkpoint_every": minutes_between(options)} | ({"base": options.base} if options.base else {})
+    values["checkpoint_every"] = MINUTES if options.checkpoint_every is None else options.checkpoint_every
+    values |= {"base": options.base} if options.base else {}
     return {
         "arguments": _arguments(options, ["train", "--output-dir=run", "--resume", "--accept-rounding"], values),
         "packages": ("quantized",) * config.load_in_4bit,
@@ -134,9 +135,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
 
 def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
     """The command of an evaluation, checked on this machine as far as possible."""
-    from msgrpo_hub.downloads.names import exists
     from msgrpo_hub.evaluation.suites import load_suite
-    from msgrpo_hub.players.settings import PlayerSettings
 
     if options.estimate or options.price_in is not None or options.price_out is not None:
         raise UserError("--estimate plays on this machine: expected `msgrpo eval --estimate`, or a job without it")
@@ -158,22 +157,16 @@ def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
 
 def _is_here(name: str) -> bool:
     """Whether a name is a file or folder of this machine; built-in models have the same names everywhere."""
-    from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
-
     return exists(name) and name not in (POCKET, *built_in_adapters())
 
 
 def _check_portable(values: dict[str, Any], files: tuple[str, ...], choices: tuple[str, ...]) -> None:
     """Raises `UserError` if a setting names a file or code of this machine, which a job does not have."""
-    from msgrpo_hub.choices import is_import
-
     for name in (*files, *choices):
         value = str(values.get(name, ""))
         if (name in files and _is_here(value)) or (name in choices and is_import(value)):
             flag = f"--{name.replace('_', '-')}"
-            raise UserError(
-                f"{flag} {value!r} is on this machine only: expected what the job can load, such as a name on the Hub"
-            )
+            raise UserError(f"{flag} {value!r} is on this machine only: expected a value that the job can load, such as a Hub id")
 
 
 def _arguments(options: argparse.Namespace, command: list[str], values: dict[str, Any]) -> tuple[str, ...]:
@@ -183,15 +176,6 @@ def _arguments(options: argparse.Namespace, command: list[str], values: dict[str
     if (private := getattr(options, "private", None)) is not None:
         flags.append("--private" if private else "--public")
     return (*command, *flags)
-
-
-def _say(job: Job) -> None:
-    """Prints the machine and the cost before anything is sent."""
-    times = f"{job.attempts} attempts of " if job.attempts > 1 else ""
-    cost = job.cost(job.timeout * job.attempts)
-    most = f"; at most {_dollars(cost)} for {times}{_time(job.timeout)}" if cost is not None else ""
-    print(f"{job.machine}{most}, as the Hub says now", file=sys.stderr)
-    print(f"the state of the run goes to {job.state} (private)", file=sys.stderr)
 
 
 def _dollars(amount: float) -> str:
@@ -212,15 +196,15 @@ def _time(seconds: float) -> str:
     return " ".join(filter(None, [f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)]))
 
 
-def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
-    """Shows the log until the job ends, then the result."""
+def _follow(sent: JobInfo) -> JobInfo:
+    """Shows the log until the job ends, and returns the job."""
     from msgrpo_hub.downloads.client import AGAIN
     from msgrpo_hub.hub import jobs
 
     try:
         for line in jobs.follow(sent):
             print_text(line, error=True)
-        ended = jobs.inspect(sent)
+        return jobs.inspect(sent)
     except (KeyboardInterrupt, UserError) as end:
         goes_on = f"the job goes on: watch it with `hf jobs logs --follow {sent.id}`, end it with `hf jobs cancel {sent.id}`"
         if isinstance(end, UserError):
@@ -228,30 +212,11 @@ def _follow(options: argparse.Namespace, job: Job, sent: JobInfo) -> None:
             raise UserError(f"the job cannot be followed ({why}); unless it has ended, {goes_on}") from end
         end.add_note(goes_on)
         raise
-    seconds = (ended.durations.running_secs or 0) if ended.durations else 0
-    cost = job.cost(seconds)
-    paid = f", about {_dollars(cost)}" if cost is not None else ""
-    print(f"{ended.status.stage.lower()} after {_time(seconds)}{paid}", file=sys.stderr)
-    _print(options, job, ended)
-    if ended.status.stage != "COMPLETED":
-        why = f" ({ended.status.message})" if ended.status.message else ""
-        raise UserError(
-            f"the job ended as {ended.status.stage}{why}: see {ended.url}; the same command again goes on with the run"
-        )
-    print_next(
-        f"msgrpo eval {options.push_to_hub} --suite quick"
-        if options.kind == "train"
-        else f"msgrpo leaderboard {options.push_to_hub}"
-    )
 
 
-def _print(options: argparse.Namespace, job: Job, ended: JobInfo | None = None) -> None:
-    """Prints the job as JSON with --json, or only the command in a dry run."""
-    if options.json:
-        about = {"id": ended.id, "url": ended.url, "stage": ended.status.stage} if ended else {}
-        most = job.cost(job.timeout * job.attempts)
-        price = {"usd": job.hardware.unit_cost_usd, "unit": job.hardware.unit_label, "most_usd": most}
-        sizes = {"flavor": job.hardware.name, "timeout": job.timeout, "attempts": job.attempts}
-        print_json(about | {"command": ["msgrpo", *job.arguments], "state": job.state} | sizes | {"price": price})
-    elif not ended:
-        print(" ".join(["msgrpo", *job.arguments]))
+def _data(job: Job) -> dict[str, Any]:
+    """The job for --json."""
+    most = job.cost(job.timeout * job.attempts)
+    price = {"usd": job.hardware.unit_cost_usd, "unit": job.hardware.unit_label, "most_usd": most}
+    sizes = {"flavor": job.hardware.name, "timeout": job.timeout, "attempts": job.attempts}
+    return {"command": ["msgrpo", *job.arguments], "state": job.state} | sizes | {"price": price}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from msgrpo_hub.errors import plain
@@ -15,8 +16,12 @@ def add_json(parser: argparse._ActionsContainer, text: str = "print JSON instead
     parser.add_argument("--json", action="store_true", help=text)
 
 
-def print_json(data: Any, *, sort_keys: bool = False) -> None:
-    print(json.dumps(data, indent=2, sort_keys=sort_keys))
+def show(data: Callable[[], Any], text: Callable[[], str], *, as_json: bool, sort_keys: bool = False) -> None:
+    """Prints data as JSON or as text; only the one that is printed is computed."""
+    if as_json:
+        print(json.dumps(data(), indent=2, sort_keys=sort_keys))
+    else:
+        print_text(text())
 
 
 def print_text(text: str, *, error: bool = False) -> None:

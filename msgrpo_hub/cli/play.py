@@ -9,16 +9,14 @@ import re
 import runpy
 import sys
 import textwrap
-from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, get_args
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.cli.flags import add_fields, field_docs, given_fields, read_as
-from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
+from msgrpo_hub.cli.output import add_json, print_next, print_text, show
 from msgrpo_hub.downloads.names import built_in_adapters, without_secrets
-from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Number
 from msgrpo_hub.games import (
@@ -39,57 +37,53 @@ from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes, replayed_states
 
-SUITE_EPISODES = 50
-"""Episodes per game of a suite that `--suite` prints."""
-
-
 SHOWN: tuple[tuple[Split, int], ...] = (("validation", 50), ("test", 50), ("test", 200))
 """Splits and numbers of episodes whose boards are counted: the suites quick, paper and standard."""
 
+ABOUT = ("id", "rows", "columns", "horizon", "actions", "reward_range", "instructions", "rules")
+"""Attributes of a game that `msgrpo games --json` prints."""
+
 
 def add_games(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "game", metavar="GAME", nargs="*", help="show the rules and the task hash of these games. Default: list all"
-    )
+    text = "show the rules and the task hash of these games. Default: list all"
+    parser.add_argument("game", metavar="GAME", nargs="*", help=text)
     either = parser.add_mutually_exclusive_group()
-    either.add_argument(
-        "--suite", action="store_true", help="print a suite of these games as TOML, as `msgrpo eval --suite` reads it"
-    )
+    text = "print a suite of these games as TOML, as `msgrpo eval --suite` reads it"
+    either.add_argument("--suite", action="store_true", help=text)
     add_json(either, "print ids, actions, rewards and rules as JSON")
-    parser.set_defaults(run=_games)
 
 
-def _games(options: argparse.Namespace) -> None:
-    if options.suite:
-        _print_suite(options.game)
-    elif options.game:
-        _print_rules([make_game(game_id) for game_id in options.game], options.json)
-    else:
+def run_games(options: argparse.Namespace) -> None:
+    if not options.game and not options.suite:
         _list_games(options)
-
-
-def _print_suite(game_ids: list[str]) -> None:
+        return
     from msgrpo_hub.evaluation.suites import hash_of  # slow to import
 
-    if not game_ids:
-        raise UserError("a suite of no games: expected their ids, such as `msgrpo games FrozenLake-NotSlippery-v1 --suite`")
-    tasks = [f'"{game_id}" = "{hash_of(game_id)}"' for game_id in dict.fromkeys(game_ids)]
-    print("\n".join([f"episodes = {SUITE_EPISODES}", "", "[tasks]", *tasks]))
-    print_next("write it to mine.toml, then: msgrpo eval random --suite mine.toml")
-
-
-def _print_rules(games: list[Game], as_json: bool) -> None:
-    from msgrpo_hub.evaluation.suites import hash_of
-
-    if as_json:
-        print_json([describe(game) | {"task_hash": hash_of(game.id), "boards": boards(game)} for game in games])
-    for game in [] if as_json else games:
-        print(f"{game.id}   task hash {hash_of(game.id)}\n{game.instructions}\n{', '.join(game.actions)}")
-        print("\n".join([*game.rules, _boards_line(game)]) + "\n")
+    if options.suite:
+        if not options.game:
+            raise UserError("a suite of no games: expected their ids, such as `msgrpo games FrozenLake-NotSlippery-v1 --suite`")
+        tasks = [f'"{game_id}" = "{hash_of(game_id)}"' for game_id in dict.fromkeys(options.game)]
+        print("\n".join(["episodes = 50", "", "[tasks]", *tasks]))
+        print_next("write it to mine.toml, then: msgrpo eval random --suite mine.toml")
+        return
+    games = [make_game(game_id) for game_id in options.game]
+    show(
+        lambda: [_about(game) | {"task_hash": hash_of(game.id), "boards": _boards(game)} for game in games],
+        lambda: "".join(
+            f"{game.id}   task hash {hash_of(game.id)}\n{game.instructions}\n{', '.join(game.actions)}\n"
+            + "\n".join([*game.rules, _boards_line(game), "\n"])
+            for game in games
+        ).removesuffix("\n"),
+        as_json=options.json,
+    )
     print_next(f"msgrpo games {games[0].id} --suite > mine.toml")
 
 
-def boards(game: Game) -> list[dict[str, Any]]:
+def _about(game: Game) -> dict[str, Any]:
+    return {name: getattr(game, name) for name in ABOUT}
+
+
+def _boards(game: Game) -> list[dict[str, Any]]:
     """The number of different boards among the first episodes of a split."""
     rows = []
     for split, count in SHOWN:
@@ -103,46 +97,25 @@ def _boards_line(game: Game) -> str:
         return "Boards: not known here, since the rules run elsewhere; training, validation and test differ by their seeds alone."
     if not splits_of(game.id).are_apart:
         return "Boards: too few to divide, so training, validation and test share them."
-    counts = ", ".join(f"{row['episodes']} {row['split']} episodes on {row['boards']}" for row in boards(game))
+    counts = ", ".join(f"{row['episodes']} {row['split']} episodes on {row['boards']}" for row in _boards(game))
     return f"Boards: each belongs to training, validation or test; {counts}."
 
 
 def _list_games(options: argparse.Namespace) -> None:
     games = all_games().values()
-    if options.json:
-        print_json([describe(game) for game in games])
-    else:
-        for game in games:
-            print(
-                f"{game.id:<27} {game.rows}×{game.columns}, {game.horizon} turns, rewards of a step in {list(game.reward_range)}"
-            )
-    further = f"Of others, and variants of ours: {', '.join(_by_sizes(FURTHER))}"
+    show(
+        lambda: [_about(game) for game in games],
+        lambda: "\n".join(
+            f"{g.id:<27} {g.rows}×{g.columns}, {g.horizon} turns, rewards of a step in {list(g.reward_range)}" for g in games
+        ),
+        as_json=options.json,
+    )
+    # ids that differ only in the size of the board are joined: Lake-2x2-v1 … Lake-8x8-v1
+    groups = [list(sizes) for _, sizes in groupby(FURTHER, lambda name: re.sub(r"-\d+x\d+-", "-", name))]
+    further = ", ".join(group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}" for group in groups)
+    further = f"Of others, and variants of ours: {further}"
     print_text(textwrap.fill(further, 100, subsequent_indent="    ", break_on_hyphens=False), error=True)
     print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
-
-
-def _by_sizes(ids: Iterable[str]) -> list[str]:
-    """Ids; ids that differ only in the size of the board are joined.
-
-    >>> _by_sizes(["Lake-2x2-v1", "Lake-3x3-v1", "Taxi-v1"])
-    ['Lake-2x2-v1 … Lake-3x3-v1', 'Taxi-v1']
-    """
-    groups = [list(of_sizes) for _, of_sizes in groupby(ids, lambda name: re.sub(r"-\d+x\d+-", "-", name))]
-    return [group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}" for group in groups]
-
-
-def describe(game: Game) -> dict[str, Any]:
-    """A game as plain data."""
-    return {
-        "id": game.id,
-        "rows": game.rows,
-        "columns": game.columns,
-        "horizon": game.horizon,
-        "actions": game.actions,
-        "reward_range": game.reward_range,
-        "instructions": game.instructions,
-        "rules": game.rules,
-    }
 
 
 PLAYERS = (
@@ -168,50 +141,41 @@ def add_play(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=read_as(Number), metavar="N", default=0, help="number of the test episode. Default: 0")
     add_json(parser, "print the episode as JSON instead of drawing it")
     add_fields(parser, PlayerSettings, "players that are models")
-    parser.set_defaults(run=_play)
 
 
-def _play(options: argparse.Namespace) -> None:
-    game = make_game(options.game)
-    settings = PlayerSettings(**given_fields(options, PlayerSettings))
+def run_play(options: argparse.Namespace) -> None:
+    # 1) play
+    game, settings = make_game(options.game), PlayerSettings(**given_fields(options, PlayerSettings))
+    if options.player == "human":
+        print(f"{system_text(game)}\n", file=sys.stderr)
+        policy: Policy = ScriptedPolicy(choose_human)
+    else:
+        quiet_loading(options.player)
+        policy = make_player(options.player, settings, prompts_of([game]))
     episode_key = (episode_seed(game.id, "test", options.seed), 0)
-    [episode] = play_episodes(game, _policy(options, settings), [episode_key], prompt_format=settings.chosen_format)
+    [episode] = play_episodes(game, policy, [episode_key], prompt_format=settings.chosen_format)
     if episode.error:
         player, turn = without_secrets(options.player), len(episode.steps) + 1
         raise UserError(f"{player!r} gave no reply on turn {turn} ({episode.error}): try again later")
-    if options.json:
-        print_json(_episode_json(episode))
-    else:
-        _print_episode(game, episode)
-    other = "pocket" if options.player == "human" else "human"
-    print_next(f"msgrpo play {game.id} --player {other} --seed {options.seed}")
 
+    # 2) show
+    def drawn() -> str:
+        states = replayed_states(game, episode)
+        lines = [f"{render_text(game, states[0])}\n"]
+        for turn, (step, state) in enumerate(zip(episode.steps, states[1:], strict=True), start=1):
+            lines += [f"turn {turn}: {step.completion.text}", f"action {step.action or 'none (' + step.status + ')'}, "]
+            lines[-1] += f"reward {step.reward:g}\n{render_text(game, state)}\n"
+        end = "success" if episode.success else "no success"
+        return "\n".join([*lines, f"{game.id}: {end} after {len(episode.steps)} turns, reward {episode.reward:g}"])
 
-def _policy(options: argparse.Namespace, settings: PlayerSettings) -> Policy:
-    game = make_game(options.game)
-    if options.player == "human":
-        print(f"{system_text(game)}\n", file=sys.stderr)
-        return ScriptedPolicy(choose_human)
-    quiet_loading(options.player)
-    return make_player(options.player, settings, prompts_of([game]))
-
-
-def _print_episode(game: Game, episode: Episode) -> None:
-    states = replayed_states(game, episode)
-    print(f"{render_text(game, states[0])}\n")
-    for turn, (step, state) in enumerate(zip(episode.steps, states[1:], strict=True), start=1):
-        print_text(f"turn {turn}: {step.completion.text}")
-        print(f"action {step.action or 'none (' + step.status + ')'}, reward {step.reward:g}\n{render_text(game, state)}\n")
-    end = "success" if episode.success else "no success"
-    print(f"{game.id}: {end} after {len(episode.steps)} turns, reward {episode.reward:g}")
-
-
-def _episode_json(episode: Episode) -> dict[str, Any]:
     steps = [
         {"observation": s.observation, "reply": s.completion.text, "action": s.action, "status": s.status, "reward": s.reward}
         for s in episode.steps
     ]
-    return {"game": episode.game_id, "seed": episode.seed, "reward": episode.reward, "success": episode.success, "steps": steps}
+    about = {"game": episode.game_id, "seed": episode.seed, "reward": episode.reward, "success": episode.success}
+    show(lambda: about | {"steps": steps}, drawn, as_json=options.json)
+    other = "pocket" if options.player == "human" else "human"
+    print_next(f"msgrpo play {game.id} --player {other} --seed {options.seed}")
 
 
 def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
@@ -230,15 +194,12 @@ def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
 
 
 def add_space(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Run the demo on this machine: watch, compare, play and change the rules in a browser. The environment variables "
-        "GRADIO_SERVER_NAME and GRADIO_SERVER_PORT set the address it listens on."
-    )
+    """Run the demo on this machine: watch, compare, play and change the rules in a browser. The environment variables
+    GRADIO_SERVER_NAME and GRADIO_SERVER_PORT set the address it listens on."""
     parser.add_argument("--device", choices=get_args(Device), help=f"{field_docs(LoadOptions)['device']} Default: auto")
-    parser.set_defaults(run=_space)
 
 
-def _space(options: argparse.Namespace) -> None:
+def run_space(options: argparse.Namespace) -> None:
     if importlib.util.find_spec("gradio") is None:
         raise UserError("the demo needs gradio, which is not installed: run `pip install 'msgrpo-hub[space]'`")
     from msgrpo_hub.hub.spaces import app_folder

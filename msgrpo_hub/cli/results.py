@@ -1,14 +1,18 @@
-"""`msgrpo leaderboard` shows published results after a replay of every run; `msgrpo export` writes them for model cards."""
+"""`msgrpo leaderboard` and `export` read published results after a replay of every run; `msgrpo curves` draws runs together."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgrpo_hub.cli.flags import read_path
-from msgrpo_hub.cli.output import add_json, print_json, print_next, print_text
+from msgrpo_hub.cli.output import add_json, print_next, print_text, show
+from msgrpo_hub.errors import UserError
 
 if TYPE_CHECKING:
     from msgrpo_hub.hub.leaderboard import Leaderboard
@@ -20,17 +24,15 @@ def add_leaderboard(parser: argparse.ArgumentParser) -> None:
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--markdown", action="store_true", help="print Markdown instead of text")
     add_json(either)
-    parser.set_defaults(run=_leaderboard)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", metavar="REPO", help="a results dataset on the Hub, USER/NAME, or a folder filled by `msgrpo eval`"
-    )
+    text = "a results dataset on the Hub, USER/NAME, or a folder filled by `msgrpo eval`"
+    parser.add_argument("source", metavar="REPO", help=text)
     parser.add_argument("--revision", help="a branch, a commit, or refs/pr/N for a pull request. Default: main")
 
 
-def _leaderboard(options: argparse.Namespace) -> None:
+def run_leaderboard(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.semantic import semantic_table
     from msgrpo_hub.evaluation.tables import eval_command, results_table, short
     from msgrpo_hub.evaluation.verify import REPLAYED
@@ -38,13 +40,14 @@ def _leaderboard(options: argparse.Namespace) -> None:
 
     board = read_leaderboard(options.source, revision=options.revision)
     shown = board.of_task(options.task) if options.task else board
-    if options.json:
-        print_json(as_json(shown), sort_keys=True)
-    elif options.markdown:
-        print_text(as_markdown(shown, at=shown.commit))
-    else:
+
+    def text() -> str:
+        if options.markdown:
+            return as_markdown(shown, at=shown.commit)
         tables = [make(shown.results, lambda result: short(shown.name(result))) for make in (results_table, semantic_table)]
-        print_text("\n\n".join(filter(None, [*tables, REPLAYED if shown.results else ""])))
+        return "\n\n".join(filter(None, [*tables, REPLAYED if shown.results else ""]))
+
+    show(lambda: as_json(shown), text, as_json=options.json, sort_keys=True)
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"
@@ -62,27 +65,55 @@ def _report_source(board: Leaderboard) -> None:
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Replay published results and write them for model cards on the Hub: model-index, and .eval_results."
+    """Replay published results and write them for model cards on the Hub: model-index, and .eval_results."""
     _add_source(parser)
     parser.add_argument("folder", type=read_path, metavar="FOLDER", help="gets the files")
-    parser.add_argument(
-        "--benchmark-id", metavar="REPO", help="the benchmark dataset as the Hub knows it; needed for .eval_results only"
-    )
+    text = "the benchmark dataset as the Hub knows it; needed for .eval_results only"
+    parser.add_argument("--benchmark-id", metavar="REPO", help=text)
     add_json(parser, "print the paths as JSON")
-    parser.set_defaults(run=_export)
 
 
-def _export(options: argparse.Namespace) -> None:
+def run_export(options: argparse.Namespace) -> None:
     from msgrpo_hub.hub.exports import write_exports
     from msgrpo_hub.hub.leaderboard import read_leaderboard
 
     board = read_leaderboard(options.source, revision=options.revision)
     written = write_exports(board, options.folder, benchmark_id=options.benchmark_id)
-    if options.json:
-        print_json([str(path) for path in written])
-    else:
-        print("\n".join(map(str, written)))
+    show(lambda: [str(path) for path in written], lambda: "\n".join(map(str, written)), as_json=options.json)
     _report_source(board)
     models = [path.parent for path in written if path.name == "model-index.yaml"]
     upload = options.benchmark_id and f"hf upload USER/MODEL {shlex.quote(str(models[0]))}"
     print_next(upload or f"copy {written[0]} into the card of the model")
+
+
+def add_curves(parser: argparse.ArgumentParser) -> None:
+    """Draw runs together: each training seed's line, and the mean of each variant with a 95 % interval over its seeds. A
+    variant is a folder of `msgrpo train --seeds`, or runs whose settings differ in nothing but the seed."""
+    parser.add_argument("folders", type=read_path, nargs="+", metavar="FOLDER", help="a run, or a folder of runs at any depth")
+    parser.add_argument("--x", choices=("updates", "episodes", "seconds"), default="updates", help="the x axis. Default: updates")
+    text = "the figure, .png or .svg. Default: seed-curves.png in the common folder"
+    parser.add_argument("--output", type=read_path, metavar="FILE", help=text)
+    add_json(parser, "print the figures over the seeds as JSON")
+
+
+def run_curves(options: argparse.Namespace) -> None:
+    from msgrpo_hub.rendering.seed_curves import has_curves, plot_seed_curves
+    from msgrpo_hub.storage.files import disk_errors, write_atomically
+    from msgrpo_hub.training.seeds import X_AXES, data_of, find_variants, seed_lines, seed_table
+
+    variants = find_variants(options.folders)
+    output = options.output or Path(os.path.commonpath([folder.resolve() for folder in options.folders]), "seed-curves.png")
+    kind = output.suffix.removeprefix(".").lower()
+    if kind not in ("png", "svg") or output.is_dir() or not output.parent.is_dir():
+        raise UserError(f"--output {str(output)!r}: expected the name of a file in a folder that exists, ending in .png or .svg")
+    lines = [seed_lines(variant, options.x) for variant in variants]
+    if not has_curves(lines):
+        raise UserError("none of these runs has finished an update after those of a teacher: nothing to draw; wait for the first")
+    with disk_errors(output.parent, lambda: "the runs are untouched"):
+        write_atomically(output, partial(plot_seed_curves, lines, x_label=X_AXES[options.x][0], kind=kind))
+    show(
+        lambda: {"figure": str(output), "variants": [data_of(variant) for variant in variants]},
+        lambda: f"{seed_table(variants)}\n\n{output}".strip(),
+        as_json=options.json,
+    )
+    print_next(f"open {shlex.quote(str(output))}")

@@ -20,8 +20,6 @@ from msgrpo_hub.training.config import CHOICES, load_config, preset, to_toml
 from tests.command import Command
 from tests.files import sha256
 
-# ---- configuration
-
 
 def some(field: dataclasses.Field[Any], hint: Any) -> st.SearchStrategy[Any]:
     """Values that the field accepts."""

@@ -1,4 +1,4 @@
-"""`msgrpo eval`: data on standard output, progress on standard error, bad input in one line, and no kill loses anything."""
+"""`msgrpo eval`: data on standard output, progress on standard error, failing servers, estimates and interrupts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ def suites(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_suite(folder / "mixed.toml", 6, FIRM, SNAKE, f"{SLIPPERY}:compass")
     write_suite(folder / "snakes.toml", 2, SNAKE)
     write_suite(folder / "lake.toml", 3, FIRM)
-    (folder / "wrong.toml").write_text(f'episodes = 6\n[tasks]\n"{FIRM}" = "0000"\n')
     return folder
-
-
-# ---- eval
 
 
 def test_a_table_comes_out_on_standard_output_and_progress_on_standard_error(run: Run, suites: Path, tmp_path: Path) -> None:
@@ -46,7 +42,7 @@ def test_json_is_all_of_standard_output_and_agrees_with_the_files(run: Run, suit
     arguments = ("eval", "random", "random-safe", "--suite", suites / "mixed.toml", "--output-dir", tmp_path, "--json")
     first, second = run(*arguments), run(*arguments)
     rows = json.loads(first.out)
-    assert first.out == second.out  # what is complete is read, not played
+    assert first.out == second.out  # complete runs are read, not played
     assert "100%" in first.err
     assert "100%" not in second.err
     assert [(row["player"], row["task"]) for row in rows] == [
@@ -72,19 +68,19 @@ def test_a_model_behind_a_server_is_played_with_its_tokens_counted(run: Run, sui
         ended = run("eval", name, "--suite", suites / "lake.toml", "--output-dir", tmp_path, *flags)
     assert ended.code == 0, ended.err
     [row] = json.loads(ended.out)
-    assert len(server.asked) == 1 + row["steps"]  # the first asks what the server refuses
+    assert len(server.asked) == 1 + row["steps"]  # the first request tests the server
     assert (row["player"], row["episodes"], row["unreadable_rate"]) == (name, 3, 0)
     assert (row["prompt_tokens"], row["reply_tokens"]) == (7 * row["steps"], 41 * row["steps"])
     assert {(asked.body["temperature"], asked.body["reasoning_effort"]) for asked in server.asked} == {(0, "low")}
     assert [r["problems"] for r in json.loads(run("verify", tmp_path, "--json").out)] == [[]]
 
 
-def test_a_server_that_refuses_is_one_line_and_what_was_played_before_is_kept(run: Run, suites: Path, tmp_path: Path) -> None:
+def test_a_server_that_refuses_is_one_line_and_earlier_episodes_are_kept(run: Run, suites: Path, tmp_path: Path) -> None:
     asked = []
 
     def fails(body: Any, before: int) -> Any:  # noqa: ARG001
         asked.append(body)
-        return send(401, b"no such key") if len(asked) > 9 else None  # the first asks what the server refuses
+        return send(401, b"no such key") if len(asked) > 9 else None  # the first request tests the server
 
     with OpenAIServer(lambda _body: chat_completion("<action>Left</action>"), fails) as server:
         name = f"endpoint:{server.url}#m"
@@ -100,16 +96,13 @@ def test_a_server_that_refuses_is_one_line_and_what_was_played_before_is_kept(ru
     assert len(find_results(tmp_path)[0].episodes) == 3
 
 
-def out_of_quota(handler: BaseHTTPRequestHandler) -> None:
-    """Asks to wait for an hour and quotes the key, as a careless server does."""
-    key = handler.headers.get("Authorization", "")
-    send(429, f"quota of {key} spent".encode(), {"Retry-After": "3600"})(handler)
-
-
-def test_why_a_server_failed_stays_in_the_run_and_on_the_screen_without_the_key(
+def test_the_run_and_the_screen_show_why_a_server_failed_without_the_key(
     run: Run, suites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its status, its message and the wait that it asked for; until the run is complete. A key in the URL is not told either."""
+    def out_of_quota(handler: BaseHTTPRequestHandler) -> None:
+        key = handler.headers.get("Authorization", "")
+        send(429, f"quota of {key} spent".encode(), {"Retry-After": "3600"})(handler)
+
     monkeypatch.setenv("MSGRPO_ENDPOINT_KEY", "sk-very-secret-0123456789")
     reason = "HTTP 429 after 1 attempt (the server asked to wait 3600 s): quota of Bearer *** spent"
     with OpenAIServer(lambda _body: chat_completion("<action>Left</action>"), always(out_of_quota)) as server:
@@ -122,7 +115,7 @@ def test_why_a_server_failed_stays_in_the_run_and_on_the_screen_without_the_key(
         assert [(row["index"], row["turn"], row["error"]) for row in result.failures] == [(n, 1, reason) for n in range(3)]
         assert json.loads(ended.out)[0]["failures"] == result.failures
         assert f"incomplete: {result.player} on {result.task}, 3 episodes failed\n    3 × {reason}\n" in ended.err
-        assert ended.err.count(f"failed: {reason}") == 1  # at once, beside the bar
+        assert ended.err.count(f"failed: {reason}") == 1  # immediately, beside the bar
         stored = "".join(path.read_bytes().decode(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
         assert "very-secret" not in stored + ended.err + ended.out
         server.faults = lambda _body, _before: None
@@ -156,9 +149,6 @@ def test_repeats_play_each_board_so_often_and_print_what_varies(run: Run, suites
     assert "run to run: standard deviation of the mean reward" in played.out
     [row] = json.loads(data.out)
     assert (row["repeats"], row["episodes"], row["repeated"]["boards"]) == (2, 6, 3)
-
-
-# ---- Ctrl-C
 
 
 def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: Command, tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Tests on real pretrained models, which they fetch by themselves."""
+"""Tests on real pretrained models. The tests fetch the models."""

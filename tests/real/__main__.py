@@ -1,7 +1,4 @@
-"""`python -m tests.real [-k …]`: runs these tests and writes what came of them to `results.json`, which is committed.
-
-Arguments are those of pytest; the results of the tests that they leave out stay.
-"""
+"""`python -m tests.real [-k …]` runs these tests, or a selection, and updates `results.json`."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ RESULTS = Path(__file__).with_name("results.json")
 
 
 def main(arguments: list[str]) -> int:
-    """Runs all tests, or those that the arguments choose."""
     recorder = Recorder()
     run = {"date": datetime.now(UTC).date().isoformat(), "msgrpo_hub": package()}
     code = pytest.main(["-m", "real", str(Path(__file__).parent), *arguments], plugins=[recorder])

@@ -1,4 +1,4 @@
-"""The cases of the matrix, and what transformers itself computes for each."""
+"""The cases of the matrix, and the reference values of transformers for each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import TaggedFormat
 from msgrpo_hub.models.encoding import PromptEncoder
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.load_options import Dtype, EngineName
 from tests.real.models import SOURCES, real_model
 from tests.real.short import LAKE, start
@@ -25,19 +26,17 @@ Record = Callable[[str, object], None]
 
 NEW_TOKENS = 8
 EXACT = 1e-4
-"""Nats by which log-probabilities in float32 may differ."""
+"""Largest difference between log-probabilities in float32, in nats."""
 TIMES = 4
-"""How much more than transformers' own rounding a difference may be in 16 bits."""
+"""Largest difference in 16 bits, as a multiple of transformers' own rounding."""
 TAIL = 24
-"""Tokens of a prompt whose log-probabilities are compared too, since replies are short."""
+"""Number of tokens at the end of a prompt that are compared too, since replies are short."""
 LIKELY = -9.0
-"""Log-probability from which on a token counts when the rounding of a distribution is measured."""
+"""Smallest log-probability of a token in a measurement of rounding."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the type of its weights, and an engine."""
-
     model: str
     dtype: Dtype
     engine: EngineName
@@ -54,6 +53,12 @@ class Case:
         """The flag for a model without a chat template."""
         file = SOURCES[self.model].template
         return ["--chat-template", file] if file else []
+
+    def policy(self, name: Path, **options: Any) -> LanguageModel:
+        """The model or an adapter of it as a policy."""
+        template = SOURCES[self.model].template
+        options["chat_template"] = str(template) if template else None
+        return LanguageModel.from_pretrained(str(name), dtype=self.dtype, engine=self.engine, **options)
 
 
 DTYPES: tuple[Dtype, ...] = ("bfloat16", "float16", "float32")
@@ -77,7 +82,6 @@ def prompt_ids(model: str) -> list[Ids]:
 
 
 def plain_model(folder: Path, dtype: str) -> Any:
-    """A model as transformers loads it."""
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
 
 
@@ -90,7 +94,7 @@ def next_log_probs(model: Any, prompt: Ids, reply: Sequence[int]) -> Tensor:
 
 @dataclass(frozen=True)
 class Reply:
-    """A greedy reply of T tokens by `generate` of transformers, and what its forward pass computes there."""
+    """A greedy reply of T tokens by `generate` of transformers, with the log-probabilities of its forward pass."""
 
     prompt: Ids
     tokens: Ids
@@ -101,7 +105,7 @@ class Reply:
 
     @property
     def scored(self) -> tuple[Ids, Ids]:
-        """The beginning of the prompt, and its end with the reply."""
+        """The start of the prompt, and its end with the reply."""
         return self.prompt[:-TAIL], self.prompt[-TAIL:] + self.tokens
 
     @property
@@ -133,20 +137,14 @@ def greedy(model: str, dtype: str) -> list[Reply]:
 
 
 def chosen(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
-    """(T,) of the (T, V) log-probabilities those of these tokens."""
+    """(T,) log-probabilities of these tokens, from (T, V)."""
     return log_probs[range(len(tokens)), list(tokens)]
 
 
 def check_close(case: Case, ours: Sequence[Tensor], theirs: Sequence[Tensor], record: Record) -> None:
-    """Two computations of the same log-probabilities agree as far as the type of the weights lets them.
+    """Our log-probabilities agree with transformers within the rounding of the weights' type.
 
-    In 16 bits, their difference (root mean square) is at most `TIMES` the error of transformers itself against float32.
-
-    Args:
-        case: decides the tolerance.
-        ours: log-probabilities by the package.
-        theirs: the same by transformers.
-        record: gets the largest difference.
+    In 16 bits, the difference (root mean square) is at most `TIMES` the error of transformers itself against float32.
     """
     difference = torch.cat(list(ours)) - torch.cat(list(theirs))
     record("deviation", float(difference.abs().max()))
@@ -154,10 +152,6 @@ def check_close(case: Case, ours: Sequence[Tensor], theirs: Sequence[Tensor], re
         assert difference.abs().max() <= EXACT
         return
     errors = torch.cat([chosen(reply.own - reply.exact, reply.scored[1]) for reply in greedy(case.model, case.dtype)])
-    times = rms(difference) / rms(errors)
-    record("times", float(times))
+    times = float((difference.square().mean() / errors.square().mean()).sqrt())
+    record("times", times)
     assert times <= TIMES
-
-
-def rms(errors: Tensor) -> Tensor:
-    return errors.square().mean().sqrt()

@@ -1,4 +1,4 @@
-"""The cases, one after another through all modules; a run of two updates for each; every test in this folder is `real`."""
+"""The cases, and a run of two updates for each. Every test in this folder gets the marker `real`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def usable(case: Case) -> Case:
 
 @pytest.fixture(scope="session")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """`msgrpo`, with the short game."""
     command = Command(tmp_path_factory.mktemp("commands"), modules=["tests.real.short"], seconds=3600)
     yield command
     command.server.kill()
@@ -47,7 +46,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 @pytest.fixture(scope="session")
 def training(usable: Case) -> list[object]:
-    """The arguments of a training of two updates, without its folder. Training in float16 is refused: then in bfloat16."""
+    """Arguments of a training of two updates. A model in float16 is trained in bfloat16, since training in float16 is refused."""
     flags = (
         f"--game {LAKE.id} --updates 2 --groups 1 --group-size 4 --selected-per-group 2 --max-new-tokens {NEW_TOKENS} "
         f"--credit {by_first_token.__module__}:{by_first_token.__name__} --lora-rank 4 --learning-rate 1e-3 --token-budget 512 "
@@ -60,7 +59,7 @@ def training(usable: Case) -> list[object]:
 
 @pytest.fixture(scope="session")
 def run(command: Command, training: list[object], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of two updates. Not to be changed."""
+    """A run of two updates. Do not change it."""
     folder = tmp_path_factory.mktemp("run") / "run"
     done = command(*training, "--output-dir", folder)
     assert done.code == 0, done.err

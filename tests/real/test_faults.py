@@ -1,4 +1,4 @@
-"""Faults of the engine are caught on real weights in bfloat16, where rounding is largest."""
+"""The engine check finds faults on real weights in bfloat16, where rounding is largest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling and scoring with a base: what transformers computes, by either engine."""
+"""Sampling and scoring with a base agree with transformers, by either engine."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ import torch
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
 from tests.real.cases import NEW_TOKENS, TAIL, Case, Record, check_close, chosen, greedy, some_prompts
-from tests.real.models import SOURCES
 
 
 @pytest.fixture(scope="module")
 def policy(case: Case) -> LanguageModel:
-    template = SOURCES[case.model].template
-    return LanguageModel.from_pretrained(
-        str(case.folder),
-        dtype=case.dtype,
-        engine=case.engine,
-        chat_template=str(template) if template else None,
-        temperature=0.0,
-        max_new_tokens=NEW_TOKENS,
-    )
+    return case.policy(case.folder, temperature=0.0, max_new_tokens=NEW_TOKENS)
 
 
 def test_greedy_replies_are_those_of_generate_up_to_ties(case: Case, policy: LanguageModel, record_property: Record) -> None:
@@ -53,7 +44,6 @@ def test_greedy_replies_are_those_of_generate_up_to_ties(case: Case, policy: Lan
 
 
 def test_scores_are_the_log_probabilities_of_a_forward_pass(usable: Case, policy: LanguageModel, record_property: Record) -> None:
-    """Of two continuations of each prompt, one of which begins the other."""
     replies = greedy(usable.model, usable.dtype)
     pairs = [reply.scored for reply in replies]
     scores = policy.engine.score([prompt for prompt, _ in pairs], [[end[:TAIL], end] for _, end in pairs])

@@ -1,4 +1,4 @@
-"""Two updates of training, what is left of them, and every way on from there."""
+"""Two updates of training, and every use of the adapter afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.storage.shards import read_table
 from tests.cli.suites import write_suite
 from tests.command import Command
@@ -56,14 +55,14 @@ def test_a_run_killed_in_its_second_update_goes_on_bit_for_bit(command: Command,
 
 
 def log_probs(model: Any, case: Case) -> list[torch.Tensor]:
-    """Of the base's greedy replies and the ends of their prompts, by forward passes of a model."""
+    """Log-probabilities of the base's greedy replies and the ends of their prompts, by forward passes of a model."""
     pairs = [reply.scored for reply in greedy(case.model, case.dtype)]
     return [chosen(next_log_probs(model, prompt, end), end) for prompt, end in pairs]
 
 
 @pytest.fixture(scope="module")
 def merged(usable: Case, run: Path) -> tuple[Path, list[torch.Tensor]]:
-    """The folder of the merged model, made as the guide says, and what plain PEFT computes with the adapter."""
+    """The folder of the merged model, made as in the guide, and the log-probabilities of plain PEFT with the adapter."""
     folder = run.parent / "merged"
     by_peft = log_probs(PeftModel.from_pretrained(plain_model(usable.folder, usable.dtype), run / "adapter").eval(), usable)
     adapted = PeftModel.from_pretrained(plain_model(usable.folder, "float32"), run / "adapter")
@@ -75,9 +74,7 @@ def merged(usable: Case, run: Path) -> tuple[Path, list[torch.Tensor]]:
 def test_an_adapter_computes_here_what_it_computes_in_peft(
     usable: Case, run: Path, merged: tuple[Path, list[torch.Tensor]], record_property: Record
 ) -> None:
-    template = SOURCES[usable.model].template
-    options: dict[str, Any] = {"chat_template": str(template)} if template else {}
-    policy = LanguageModel.from_pretrained(str(run / "adapter"), dtype=usable.dtype, engine=usable.engine, **options)
+    policy = usable.policy(run / "adapter")
     replies = greedy(usable.model, usable.dtype)
     pairs = [reply.scored for reply in replies]
     scores = policy.engine.score([prompt for prompt, _ in pairs], [[end] for _, end in pairs])
@@ -102,18 +99,14 @@ def test_base_adapter_and_merged_model_are_evaluated_compared_and_verified(
     for name, player in (("base", usable.folder), ("adapter", run / "adapter"), ("merged", merged[0])):
         done = command("eval", player, "--suite", suite, *flags, *usable.template, "--output-dir", tmp_path / name)
         assert done.code == 0, done.err
-    replies = {path.relative_to(tmp_path).parts[0]: replies_in(path) for path in tmp_path.rglob("steps.parquet")}
-    if usable.dtype == "float32":
-        assert replies["merged"] == replies["adapter"]
+    steps = {path.relative_to(tmp_path).parts[0]: read_table(path, "steps") for path in tmp_path.rglob("steps.parquet")}
+    replies = {name: table["reply"].to_pylist() for name, table in steps.items()}
+    assert usable.dtype != "float32" or replies["merged"] == replies["adapter"]
     for folder in (tmp_path / "base", tmp_path / "adapter", tmp_path / "merged", run):
         assert command("verify", folder).code == 0, folder
     compared = command("compare", tmp_path / "base", tmp_path / "adapter", "--json")
     assert compared.code == 0, compared.err
     json.loads(compared.out)
-
-
-def replies_in(path: Path) -> list[str]:
-    return [str(text) for text in read_table(path, "steps")["reply"].to_pylist()]
 
 
 def test_an_adapter_is_pushed_with_the_base_on_the_hub_that_has_equal_files(

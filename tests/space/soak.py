@@ -1,8 +1,7 @@
 """`python -m tests.space.soak --minutes 30 --clients 20`: many visitors at one Space, some of them hostile, for a long time.
 
-Honest visitors ask questions whose answers were worked out beforehand, here and one at a time. They compare each answer with
-it to the last character, and one that is refused comes back after ten seconds. The result goes to `tests/space/soak.json`,
-which is committed.
+Honest visitors ask questions with known answers, computed here one at a time, and compare every character. A refused visitor
+asks again after ten seconds. The result goes to `tests/space/soak.json`; commit it.
 """
 
 from __future__ import annotations
@@ -37,30 +36,30 @@ ROLES = (
     *("bundled", "scripted", "model", "bundled", "play", "flood", "bundled", "compare", "malformed", "bundled"),
     *("rules", "scripted", "model", "bundled", "leaver", "compare", "bundled", "play", "model", "scripted"),
 )
-"""What the first client does, the second, … and again from the beginning."""
+"""The role of each client in turn; further clients repeat the list."""
 
 PATIENCE = 300.0
-"""Seconds after which an answer counts as lost."""
+"""Seconds until an answer counts as lost."""
 
 THINKING = 1.0
 """Mean seconds between an answer and the visitor's next question."""
 
 SETTLING = 30.0
-"""Seconds between two looks at whether those who have left still hold places."""
+"""Seconds between two checks of the places held after the visitors left."""
 
 LONGEST = 300.0
-"""Seconds after which nobody who has left holds a place: a line full of comparisons is played to its end."""
+"""Seconds until all places must be free: a full line of comparisons is played to its end."""
 
 PLACES = 12
 """Places in the line of models."""
 
 SAMPLING = 2.0
-"""Seconds between two looks at the server's memory."""
+"""Seconds between two measurements of the server's memory."""
 
 
 @dataclass
 class Record:
-    """What came of one kind of request."""
+    """The outcomes of one kind of request."""
 
     seconds: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
@@ -86,7 +85,7 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 class Soak:
-    """A served Space, its visitors, and what they found."""
+    """A served Space, its visitors and their records."""
 
     def __init__(self, served: Served, asked: dict[str, list[Question]], seconds: float) -> None:
         self.served, self.asked = served, asked
@@ -118,7 +117,7 @@ class Soak:
             return Counter([type(error).__name__])
 
     async def visit(self, http: httpx.AsyncClient, kind: str, rng: random.Random) -> None:
-        """Asks one question, and again for as long as it is refused."""
+        """Asks one question until it is answered."""
         question, record = rng.choice(self.asked[kind]), self.records[kind]
         while True:
             began = time.monotonic()
@@ -166,13 +165,13 @@ def cores_used(*processes: psutil.Process) -> float:
 
 
 def busy() -> float:
-    """Seconds for which processors of this machine have worked so far."""
+    """Seconds of work of all processors of this machine so far."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
 
 async def line_afterwards(served: Served) -> dict[str, float]:
-    """The places in the line of models that are free some time after the visitors have gone, and the seconds until then."""
+    """The number of free places in the line of models after the visitors have gone, and the seconds until then."""
     began, free = time.monotonic(), 0
     while free < PLACES and time.monotonic() - began < LONGEST:
         await asyncio.sleep(SETTLING)
@@ -181,7 +180,7 @@ async def line_afterwards(served: Served) -> dict[str, float]:
 
 
 async def fill_the_line(served: Served) -> int:
-    """Takes every place in the line of models at once, and returns how many were free."""
+    """Takes every place in the line of models at once; returns the number of free ones."""
     asked = {"game": LAKE, "seed": 20, "player": "pocket"}
     async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE) as http:
         answers = await asyncio.gather(*(call(http, "watch", asked) for _ in range(PLACES)))
@@ -189,7 +188,7 @@ async def fill_the_line(served: Served) -> int:
 
 
 def soak(seconds: float, clients: int, folder: Path) -> dict[str, Any]:
-    """Serves a Space, lets clients loose on it, and returns what they found."""
+    """Serves a Space, lets clients use and attack it, and returns the figures."""
     asked = questions()
     with serving(folder) as served:
         own, server = psutil.Process(), psutil.Process(served.pid)

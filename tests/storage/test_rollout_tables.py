@@ -1,7 +1,8 @@
-"""Rollout tables: they give back what was played, add what the rules say, and a changed one is found out."""
+"""Rollout tables: episodes come back equal, scores follow from the rules, and `verify` finds changed records."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.cli import main
 from msgrpo_hub.episode import Completion, Episode, Step
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged, score_steps
+from msgrpo_hub.evaluation.verify import verify_folder
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups, replayed_states
@@ -30,6 +33,7 @@ LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1:rotated"
 ORIGIN = Origin(split="train", player="training", run="0123", base="pocket", temperature=1.0, max_new_tokens=32)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+Change = Callable[[list[dict[str, Any]]], Any]
 
 
 def played(game: str, groups: int = 2) -> list[Rollout]:
@@ -74,14 +78,9 @@ def completions(draw: st.DrawFn) -> Completion:
     return Completion(text=draw(TEXT), finish=draw(st.sampled_from(["stop", "length"])), **tokens)
 
 
+STATUS = st.sampled_from(["ok", "unreadable", "truncated_reply"])
 STEPS = st.builds(
-    Step,
-    observation=TEXT,
-    completion=completions(),
-    action=st.none() | TEXT,
-    status=st.sampled_from(["ok", "unreadable", "truncated_reply"]),
-    legal=st.booleans(),
-    reward=NUMBERS,
+    Step, observation=TEXT, completion=completions(), action=st.none() | TEXT, status=STATUS, legal=st.booleans(), reward=NUMBERS
 )
 EPISODES = st.builds(
     Episode,
@@ -113,13 +112,13 @@ def rollouts_of(draw: st.DrawFn) -> Rollout:
 
 @settings(max_examples=60)
 @given(rollouts=st.lists(rollouts_of(), max_size=4, unique_by=lambda r: (r.episode.seed, r.episode.member, r.update)))
-def test_what_is_written_comes_back_equal(rollouts: list[Rollout], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_written_rollouts_come_back_equal(rollouts: list[Rollout], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = save(tmp_path_factory.getbasetemp() / "shards", rollouts, origin=None)
     assert read_all(folder) == [rollouts]
 
 
 @pytest.mark.parametrize("game", [LAKE, SNAKE])
-def test_with_what_the_rules_say_it_comes_back_equal_too(game: str, tmp_path: Path) -> None:
+def test_rollouts_with_scores_come_back_equal(game: str, tmp_path: Path) -> None:
     rollouts = played(game)
     assert read_all(save(tmp_path, rollouts)) == [rollouts]
 
@@ -134,8 +133,7 @@ def test_equal_episodes_are_equal_bytes_and_row_groups_are_small(tmp_path: Path)
     assert max(sizes) == 1000 < sum(sizes)
 
 
-def test_rows_say_what_the_rules_say(tmp_path: Path) -> None:
-    """Against the states themselves, which are not in the tables."""
+def test_rows_agree_with_the_rules(tmp_path: Path) -> None:
     rollouts = played(LAKE)
     heads, steps = (table.to_pylist() for table in read_shard(*shards(save(tmp_path, rollouts))[0]))
     game = make_game(LAKE)
@@ -158,15 +156,14 @@ def test_rows_say_what_the_rules_say(tmp_path: Path) -> None:
 # ---- refused
 
 
-def rewrite(folder: Path, config: str, change: Callable[[list[dict[str, Any]]], Any]) -> None:
-    """Rewrites a shard with pyarrow, row by row."""
+def rewrite(folder: Path, config: str, change: Change) -> None:
     path = folder / config / "train-1.parquet"
     rows = pq.ParquetFile(path).read().to_pylist()
     change(rows)
     pq.write_table(pa.Table.from_pylist(rows, schema=schema(config)), path)
 
 
-SPOILED: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any], str | None]] = {
+SPOILED: dict[str, tuple[str, Change, str | None]] = {
     "a step is missing": ("steps", lambda rows: rows.pop(0), "not where they should be"),
     "a step of nobody": ("steps", lambda rows: rows.append(rows[-1] | {"seed": 1, "turn": 0}), "steps without an episode"),
     "an episode is missing": ("default", lambda rows: rows.pop(0), "not where they should be"),
@@ -177,9 +174,7 @@ SPOILED: dict[str, tuple[str, Callable[[list[dict[str, Any]]], Any], str | None]
 
 
 @pytest.mark.parametrize(("config", "change", "words"), SPOILED.values(), ids=SPOILED)
-def test_an_inconsistent_shard_is_refused(
-    config: str, change: Callable[[list[dict[str, Any]]], Any], words: str | None, tmp_path: Path
-) -> None:
+def test_an_inconsistent_shard_is_refused(config: str, change: Change, words: str | None, tmp_path: Path) -> None:
     rewrite(save(tmp_path, played(LAKE)), config, change)
     with pytest.raises((UserError, ValueError, TypeError), match=words):
         read_all(tmp_path)
@@ -187,7 +182,6 @@ def test_an_inconsistent_shard_is_refused(
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_columns_must_be_exactly_those_of_the_format(config: str, tmp_path: Path) -> None:
-    """One less, one more, another type, another order, or the name of another version: each is refused."""
     fields, path = list(schema(config)), tmp_path / "x.parquet"
     spoiled = [
         pa.schema(fields[1:]),
@@ -213,3 +207,51 @@ def test_a_small_file_of_one_large_text_that_is_repeated_is_refused(tmp_path: Pa
     monkeypatch.setattr(shard_files, "LARGEST", 10**7)
     with pytest.raises(UserError, match=r"unpacks to more than 10,000,000 bytes"):
         read_all(tmp_path)
+
+
+# ---- verified
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, None], ids=["data set", "log of a training"])
+def test_untouched_episodes_pass_and_are_counted(origin: Origin | None, tmp_path: Path) -> None:
+    save(tmp_path, played(LAKE), origin)
+    save(tmp_path, played(SNAKE), origin, name="train-2.parquet")
+    rows = verify_folder(tmp_path)
+    assert [(row["player"], row["task"], row["episodes"], row["problems"]) for row in rows] == [
+        ("training", LAKE, 6, []),
+        ("training", SNAKE, 6, []),
+    ]
+
+
+def other_action(rows: list[dict[str, Any]]) -> None:
+    row = rows[0]
+    other = next(action for action in ("Left", "Down", "Right", "Up") if action != row["action"])
+    row.update(action=other, reply=f"<action>{other}</action>")
+
+
+TAMPERED: dict[str, tuple[str, Change, str]] = {
+    "an action with its reply": ("steps", other_action, "the record has another|does not follow"),
+    "an action alone": ("steps", lambda rows: rows[0].update(action="Up" if rows[0]["action"] != "Up" else "Down"), "seed"),
+    "a reward": ("steps", lambda rows: rows[0].update(reward=1.0), "reward 1 on turn 1, where the rules give 0"),
+    "an observation": ("steps", lambda rows: rows[0].update(observation="?"), "another observation"),
+    "legality": ("steps", lambda rows: rows[0].update(legal=not rows[0]["legal"]), "its status or its legality"),
+    "optimal actions": ("steps", lambda rows: rows[0].update(optimal_actions=[]), "turn 1: optimal_actions does not follow"),
+    "a prompt": ("steps", lambda rows: rows[0]["prompt"][0].update(content="Hi"), "turn 1: prompt does not follow"),
+    "the end": ("default", lambda rows: rows[0].update(terminated=not rows[0]["terminated"]), "another end"),
+    "the sum": ("default", lambda rows: rows[0].update(reward=9.0), "reward does not follow"),
+    "advantages for some of the steps": ("steps", lambda rows: rows[0].update(advantage=None), "for only some of its steps"),
+    "a prompt format": ("default", lambda rows: rows[0].update(prompt_format="json"), "turn 1: prompt does not follow"),
+}
+
+
+@pytest.mark.parametrize(("config", "change", "words"), TAMPERED.values(), ids=TAMPERED)
+def test_a_changed_record_is_found(
+    config: str, change: Change, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rewrite(save(tmp_path, played(LAKE)), config, change)
+    problems = "; ".join(problem for row in verify_folder(tmp_path) for problem in row["problems"])
+    assert re.search(words, problems)
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(tmp_path)])
+    assert ended.value.code == 2
+    assert "WRONG" in capsys.readouterr().out
