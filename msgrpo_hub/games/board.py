@@ -5,7 +5,7 @@ A cell is (row, column), counted from (0, 0) at the top left. The order of the a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 Cell = tuple[int, int]
@@ -78,6 +78,8 @@ class SquareBoard:
     """A game with scenes on a square board, and the four directions as actions."""
 
     size: int
+    grid: Callable[[Any], list[str]]
+    scene: Callable[[Any], Any]
     actions = tuple(DIRECTIONS)
     directions: ClassVar[Mapping[str, Cell]] = DIRECTIONS
 
@@ -88,12 +90,6 @@ class SquareBoard:
     @property
     def columns(self) -> int:
         return self.size
-
-    def grid(self, state: Any) -> list[str]:
-        raise NotImplementedError
-
-    def scene(self, state: Any) -> Any:
-        raise NotImplementedError
 
     def board(self, state: Any) -> str:
         """The symbols of a board, equal for mirrored and turned boards."""

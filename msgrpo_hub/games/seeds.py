@@ -11,6 +11,7 @@ be most of a split: the game declares it as common, and it belongs to training.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, get_args
 
@@ -71,11 +72,11 @@ def split_of(game: Game, state: Any) -> Split:
     return "validation" if place < SHARES["train"] + SHARES["validation"] else "test"
 
 
+@dataclass(eq=False)
 class Splits:
     """The boards of one game, divided into splits."""
 
-    def __init__(self, game: Game) -> None:
-        self.game = game
+    game: Game
 
     @cached_property
     def are_apart(self) -> bool:

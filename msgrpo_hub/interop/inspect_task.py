@@ -10,18 +10,10 @@ from __future__ import annotations
 
 from inspect_ai import Task, task
 from inspect_ai.dataset import MemoryDataset, Sample
-from inspect_ai.model import (
-    ChatMessage,
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageUser,
-    ContentReasoning,
-    GenerateConfig,
-    ModelOutput,
-    get_model,
-)
+from inspect_ai.model import ChatMessage, ContentReasoning, GenerateConfig, ModelOutput, get_model
 from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
+from pydantic import TypeAdapter
 
 from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
@@ -33,7 +25,7 @@ from msgrpo_hub.games import Game, make_game, stream
 from msgrpo_hub.interop.episodes import play_episode, reported
 from msgrpo_hub.players import PlayerSettings
 
-_MESSAGES = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
+_MESSAGES = TypeAdapter(list[ChatMessage])
 _DEFAULTS = PlayerSettings()
 
 
@@ -50,19 +42,19 @@ def text_game(game: str = "FrozenLake-NotSlippery-v1", suite: str = "standard", 
     if game not in chosen.tasks:
         raise unknown("game", game, chosen.tasks)
     rules, asked = make_game(game), find_format(prompt_format or chosen.prompt_format, may_import=bool(prompt_format))
+    samples = []
+    for index, seed in enumerate(chosen.seeds(game)):
+        first = build_prompt(rules, rules.initial_state(stream(seed, "initial_state")), asked)
+        metadata = {"seed": str(seed)}  # a viewer in JavaScript would round a number
+        samples.append(Sample(id=index, input=_MESSAGES.validate_python(first.messages), metadata=metadata))
     return Task(
-        dataset=MemoryDataset([_sample(rules, asked, index, seed) for index, seed in enumerate(chosen.seeds(game))], name=game),
+        dataset=MemoryDataset(samples, name=game),
         solver=play(rules, asked),
         scorer=episode_score(),
         epochs=chosen.repeats,
         config=GenerateConfig(temperature=_DEFAULTS.temperature, max_tokens=_DEFAULTS.max_new_tokens),
         metadata={"game": game, "suite": chosen.name, "split": chosen.split, "prompt_format": asked.name},
     )
-
-
-def _sample(game: Game, prompt_format: PromptFormat, index: int, seed: int) -> Sample:
-    first = build_prompt(game, game.initial_state(stream(seed, "initial_state")), prompt_format)
-    return Sample(id=index, input=_messages(first), metadata={"seed": str(seed)})  # a viewer in JavaScript rounds such an int
 
 
 @solver  # type: ignore[untyped-decorator]
@@ -73,7 +65,7 @@ def play(game: Game, prompt_format: PromptFormat) -> Solver:
         log: list[ChatMessage] = []
 
         async def ask(prompt: Prompt, seed: int) -> Completion:
-            messages = _messages(prompt)
+            messages = _MESSAGES.validate_python(prompt.messages)
             state.output = await get_model().generate(messages, config=GenerateConfig(seed=seed))
             log.extend([*(messages[-1:] if log else messages), state.output.message])
             return completion_of(state.output)
@@ -117,7 +109,3 @@ def completion_of(output: ModelOutput) -> Completion:
         finish="length" if output.stop_reason == "max_tokens" else "stop",
         usage=(usage.input_tokens, usage.output_tokens) if usage else None,
     )
-
-
-def _messages(prompt: Prompt) -> list[ChatMessage]:
-    return [_MESSAGES[message["role"]](content=message["content"]) for message in prompt.messages]

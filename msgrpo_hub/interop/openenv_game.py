@@ -1,7 +1,6 @@
 """A running OpenEnv environment as a game: its state is (seed, member, actions), and a client is a cache of it.
 
-Nothing is installed or imported from an environment's repository. A game needs the address of a running server, the actions, and
-how observations are shown.
+Nothing is installed or imported from an environment's repository.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,14 +26,13 @@ from msgrpo_hub.games.game import check_turn
 
 _LEGAL = re.compile(r"^Legal actions: (.*)$", re.MULTILINE)
 _SEEDS = 2**31
+_ROUNDING = 1e-6
 _MOST = 64
 """Clients of one game that are open at once; each has a thread."""
 _TRIES = 4
 """Attempts at a step whose connection is lost."""
 _PATIENCE = 5.0
 """Seconds to wait for a free session of the server."""
-_ROUNDING = 1e-6
-"""Tolerance for a reward outside its range, relative to the larger bound: a server may compute in float32."""
 
 Key = tuple[int, int | None, tuple[str, ...]]
 """The seed, the member, and the actions sent."""
@@ -62,9 +61,16 @@ def connect(base_url: str) -> Any:
     return client
 
 
-def is_lost(error: Exception) -> bool:
-    """Whether an error means that a connection is closed; `websockets` is not imported without a client."""
-    return isinstance(error, ConnectionError) or type(error).__name__.startswith("ConnectionClosed")
+def meaning(error: BaseException) -> Literal["lost", "full", "refused", ""]:
+    """The meaning of a client's error: a lost connection, no free session, a late answer or refusal, or something else.
+
+    `websockets` is not imported without a client, so its error is known by its name.
+    """
+    if isinstance(error, ConnectionError) or type(error).__name__.startswith("ConnectionClosed"):
+        return "lost"
+    if isinstance(error, RuntimeError) and "CAPACITY_REACHED" in str(error):
+        return "full"
+    return "refused" if isinstance(error, TimeoutError | RuntimeError) else ""
 
 
 class Clients:
@@ -72,10 +78,10 @@ class Clients:
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect, self._limit, self._rollouts = connect, _MOST, 0
-        self._open: OrderedDict[Key, Any] = OrderedDict()
+        self.open: OrderedDict[Key, Any] = OrderedDict()
         self._idle: list[Any] = []
         self.lock = threading.RLock()
-        weakref.finalize(self, _close, self._open, self._idle)
+        weakref.finalize(self, _close, self.open, self._idle)
 
     @contextmanager
     def rollout(self) -> Iterator[None]:
@@ -87,19 +93,15 @@ class Clients:
             with self.lock:
                 self._rollouts -= 1
                 if not self._rollouts:
-                    _close(self._open, self._idle)
+                    _close(self.open, self._idle)
                     self._limit = _MOST
-
-    def take(self, key: Key) -> Any | None:
-        """The client of a state, if it is open."""
-        return self._open.pop(key, None)
 
     def keep(self, key: Key | None, client: Any) -> None:
         """Stores a client under the state of its episode; None if the episode has ended."""
-        if other := self._open.pop(key, None) if key else client:
+        if other := self.open.pop(key, None) if key else client:
             self._idle.append(other)
         if key:
-            self._open[key] = client
+            self.open[key] = client
 
     def started(self, **start: Any) -> tuple[Any, Any]:
         """A client after a reset, and the result: an idle client, a new one, or the one whose episode is needed last.
@@ -112,21 +114,22 @@ class Clients:
             if self._idle:
                 client = self._idle.pop()
             else:
-                client = self._open.popitem()[1] if len(self._open) >= self._limit else self._connect()
+                client = self.open.popitem()[1] if len(self.open) >= self._limit else self._connect()
             try:
                 return client, client.reset(**start)
             except BaseException as error:
                 client.close()
-                full = isinstance(error, RuntimeError) and "CAPACITY_REACHED" in str(error)
-                if isinstance(error, TimeoutError | RuntimeError) and not full:
+                problem = meaning(error)
+                if problem == "refused":
                     raise UserError(f"the OpenEnv server does not answer or refuses ({error})") from error
-                if not isinstance(error, Exception) or not (full or is_lost(error)):
+                if not problem:
                     raise
-                if full and self._open:
-                    self._limit = len(self._open)
+                if problem == "full" and self.open:
+                    self._limit = len(self.open)
                 elif time.monotonic() - began > _PATIENCE:
-                    reason = "has no free session: end its other clients, or raise its max_concurrent_envs"
-                    raise UserError(f"the OpenEnv server {reason if full else 'closes every session: see its log'}") from error
+                    full = "has no free session: end its other clients, or raise its max_concurrent_envs"
+                    reason = full if problem == "full" else "closes every session: see its log"
+                    raise UserError(f"the OpenEnv server {reason}") from error
                 else:
                     time.sleep(0.1)
 
@@ -180,11 +183,6 @@ def as_text(observation: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def gave_reward(observation: Mapping[str, Any], reward: float) -> bool:  # noqa: ARG001
-    """The default of `OpenEnvGame.won`: whether the last reward is above 0."""
-    return reward > 0
-
-
 @dataclass(frozen=True, eq=False)
 class OpenEnvGame:
     """A game whose rules run on an OpenEnv server.
@@ -215,10 +213,12 @@ class OpenEnvGame:
     """Renders an observation for the player."""
     legal: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
     """The legal actions that an observation names. None: all are legal."""
-    won: Callable[[Mapping[str, Any], float], bool] = gave_reward
-    """Whether an episode that ends with this observation and this reward is a success."""
+    won: Callable[[Mapping[str, Any], float], bool] = lambda _, reward: reward > 0
+    """Whether an episode that ends with this observation and this reward is a success: by default, if the reward is above 0."""
     connect: Callable[[str], Any] = connect
     """Opens a client for an address: `reset`, `step` and `close`, as OpenEnv's."""
+    sessions: Callable[[], Any] = field(init=False, repr=False)
+    """The context of a rollout, after which no client is open."""
     _clients: Clients = field(init=False, repr=False)
 
     rows: ClassVar[int] = 1
@@ -231,8 +231,8 @@ class OpenEnvGame:
                 f"base_url = {shown(self.base_url)}: expected the address of a running OpenEnv server, such as "
                 "http://localhost:8000 (nothing is installed from a Space: run it, or give the address where it runs)"
             )
-        url, opened = self.base_url, self.connect
-        object.__setattr__(self, "_clients", Clients(lambda: opened(url)))
+        clients = Clients(partial(self.connect, self.base_url))
+        vars(self).update(_clients=clients, sessions=clients.rollout)
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -241,10 +241,6 @@ class OpenEnvGame:
     @property
     def rules(self) -> tuple[str, ...]:
         return *self.told, f"The game ends after {self.horizon} turns."
-
-    def sessions(self) -> Any:
-        """The context of a rollout, after which no client is open."""
-        return self._clients.rollout()
 
     def initial_state(self, rng: np.random.Generator) -> OpenEnvState:
         seed = int(rng.integers(_SEEDS))
@@ -271,7 +267,7 @@ class OpenEnvGame:
 
     def _played(self, state: OpenEnvState, action: str) -> tuple[Any, Any, float]:
         """The client, result and reward of one more action. A lost client is replaced, and the new one repeats the episode."""
-        client = self._clients.take(state.key)
+        client = self._clients.open.pop(state.key, None)
         for _ in range(_TRIES):
             try:
                 if client is None:
@@ -285,28 +281,26 @@ class OpenEnvGame:
                             "with a session for every episode"
                         )
                 result = client.step(dict(self.actions_sent[action]))
-                return client, result, self._reward(float(result.reward or 0.0), action)
+                reward, (low, high) = float(result.reward or 0.0), self.reward_range
+                if not self._in_range(reward):
+                    raise UserError(
+                        f"{self.id}: {self.base_url} gave the reward {reward:.9g} for {action}: expected {low:g} to {high:g}; "
+                        "set the game's reward_range (and return_range) to what the environment gives"
+                    )
+                return client, result, min(max(reward, low), high)
             except BaseException as error:
                 if client is not None:
                     client.close()
                     client = None
-                if isinstance(error, TimeoutError | RuntimeError):
+                problem = meaning(error)
+                if problem in ("refused", "full"):
                     raise UserError(f"the OpenEnv server at {self.base_url} does not answer or refuses ({error})") from error
-                if not isinstance(error, Exception) or not is_lost(error):
+                if not problem:
                     raise
         raise UserError(f"{self.id}: {self.base_url} closed {_TRIES} sessions in one turn: see the server's log")
 
-    def _reward(self, reward: float, action: str) -> float:
-        """A reward within `reward_range`. Raises `UserError` if it is outside by more than rounding."""
-        low, high = self.reward_range
-        if not self._in_range(reward):
-            raise UserError(
-                f"{self.id}: {self.base_url} gave the reward {reward:.9g} for {action}: expected {low:g} to {high:g}; "
-                "set the game's reward_range (and return_range) to what the environment gives"
-            )
-        return min(max(reward, low), high)
-
     def _in_range(self, reward: float) -> bool:
+        """Whether a reward is within `reward_range`, up to the rounding of float32, in which a server may compute."""
         low, high = self.reward_range
         slack = _ROUNDING * max(abs(low), abs(high))
         return low - slack <= reward <= high + slack

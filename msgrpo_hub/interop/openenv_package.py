@@ -50,16 +50,7 @@ def push_env(repo_id: str, *, game: str, **where: Unpack[Where]) -> Pushed:
 
 
 def stage_env(repo_id: str, folder: Path, *, game: str) -> None:
-    """Writes an environment package into a folder, where `python -m server.app` runs it too.
-
-    Args:
-        repo_id: `USER/NAME` of the Space, for its address in the README.
-        folder: where to write.
-        game: the id of a game of this package, or of a variant.
-
-    Raises:
-        UserError: the game is unknown, or not of this package.
-    """
+    """Writes an environment package into a folder, where `python -m server.app` runs it too. Errors as for `push_env`."""
     check_repo_id(repo_id)
     made = make_game(game)
     if base_game(made).id not in {*GAMES, *FURTHER}:
@@ -78,9 +69,8 @@ def stage_env(repo_id: str, folder: Path, *, game: str) -> None:
         "return_range": return_range(made),
         **{name: getattr(made, name) for name in ("actions", "horizon", "instructions", "reward_range", "rules")},
     }
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES), undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
-    )
+    loader = FileSystemLoader(_TEMPLATES)
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     texts = {f"msgrpo_hub/{name}": (_PACKAGE / name).read_text(encoding="utf-8") for name in FILES}
     for path in sorted(_TEMPLATES.rglob("*.jinja")):
         name = path.relative_to(_TEMPLATES).as_posix()

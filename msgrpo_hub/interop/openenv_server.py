@@ -94,7 +94,7 @@ class GameEnvironment(Environment):  # type: ignore[misc]
     def _observation(self, play: Play) -> TurnObservation:
         prompt = build_prompt(self._game, play.state, THINK_ACTION, play.history)
         return TurnObservation(
-            messages=[dict(message) for message in prompt.messages] if play.live else [],
+            messages=prompt.messages if play.live else [],
             text=prompt.observation,
             reward=play.steps[-1].reward if play.steps else None,
             done=not play.live,

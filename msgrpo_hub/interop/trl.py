@@ -11,8 +11,7 @@ The model keeps its conversation. TRL needs a chat template that it knows and th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -53,17 +52,10 @@ def rollout_dataset(game: str, episodes: Count, *, split: Split = "train", run: 
 def environment_dataset(
     game: str, episodes: Count, *, split: Split = "train", run: Seed = 0, prompt_format: PromptFormat = THINK_ACTION
 ) -> Dataset:
-    """The starts of a split as rows for `trl_environment`. TRL repeats each row for a group; its members share only the seed.
+    """The same starts as rows for `trl_environment`, with `prompt`, `seed` and `split`.
 
-    Args:
-        game: the id of a registered game.
-        episodes: the number of rows.
-        split: the split of the boards.
-        run: gives other starts to another run.
-        prompt_format: as for `trl_environment`.
-
-    Returns:
-        A dataset with `prompt`, `seed` and `split`.
+    TRL repeats each row for a group; its members share only the seed. Arguments as for `rollout_dataset` and
+    `trl_environment`.
     """
     rules = prompt_format.render(make_game(game), "")[0]["content"]
     prompt = [{"role": "system", "content": f"{rules}\n{HOW}"}, {"role": "user", "content": ""}]
@@ -95,29 +87,35 @@ def trl_rollout(
     agents: list[LanguageModel] = []  # the trainer's model as a player; it notices changed weights
 
     def rollout(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
-        starts = [_start(prompt) for prompt in prompts]
-        if not agents or agents[0].model is not trainer.model:
-            agents[:] = [
-                LanguageModel(
-                    trainer.model,
-                    trainer.processing_class,
-                    temperature=trainer.args.temperature,
-                    max_new_tokens=trainer.args.max_completion_length,
-                    top_k=trainer.args.top_k or 0,
-                    top_p=trainer.args.top_p,
-                )
-            ]
-        was_training = trainer.model.training
-        trainer.model.eval()
+        # 1) The games and seeds that `rollout_dataset` wrote into the prompts.
+        starts: dict[str, list[tuple[int, int]]] = {}  # game → places in the batch and seeds
+        for place, prompt in enumerate(prompts):
+            game, mark, seed = prompt.rpartition(_MARK) if isinstance(prompt, str) else ("", "", "")
+            if not mark or not seed.isdecimal():
+                raise UserError(f"the prompt {shown(prompt)}: expected GAME{_MARK}SEED; make the dataset with rollout_dataset")
+            starts.setdefault(game, []).append((place, int(seed)))
+        # 2) The model computes in the dtype of its weights, without accelerate's mixed precision, TRL's default.
+        model, args = trainer.model, trainer.args
+        if not agents or agents[0].model is not model:
+            limits = {"max_new_tokens": args.max_completion_length, "top_k": args.top_k or 0, "top_p": args.top_p}
+            agents[:] = [LanguageModel(model, trainer.processing_class, temperature=args.temperature, **limits)]
+        was_training, wrapped, original = model.training, vars(model).get("forward"), vars(model).get("_original_forward")
         episodes: dict[int, Episode] = {}
-        with _own_precision(trainer.model):
-            for game in dict.fromkeys(game for game, _ in starts):
-                places = [place for place, start in enumerate(starts) if start[0] == game]
-                keys = [(starts[place][1], random.getrandbits(31)) for place in places]
-                played = play_episodes(make_game(game), agents[0], keys, prompt_format=prompt_format)
-                episodes |= dict(zip(places, played, strict=True))
-        trainer.model.train(was_training)
-        ordered = [episodes[place] for place in range(len(starts))]
+        model.eval()
+        with torch.autocast(model.device.type, enabled=False):
+            if original:
+                model.forward = original
+            try:
+                for game, places in starts.items():
+                    keys = [(seed, random.getrandbits(31)) for _, seed in places]
+                    played = play_episodes(make_game(game), agents[0], keys, prompt_format=prompt_format)
+                    episodes |= {place: episode for (place, _), episode in zip(places, played, strict=True)}
+            finally:
+                model.train(was_training)
+                if original:
+                    model.forward = wrapped
+        # 3) One row per episode, in the order of the batch.
+        ordered = [episodes[place] for place in range(len(prompts))]
         if on_episodes:
             on_episodes(ordered)
         steps = [random.choice(episode.steps).completion for episode in ordered]
@@ -129,28 +127,6 @@ def trl_rollout(
         }
 
     return rollout
-
-
-def _start(prompt: Any) -> tuple[str, int]:
-    """Game and seed of a prompt. Raises `UserError` for any prompt that `rollout_dataset` did not write."""
-    game, mark, seed = prompt.rpartition(_MARK) if isinstance(prompt, str) else ("", "", "")
-    if not mark or not seed.isdecimal():
-        raise UserError(f"the prompt {shown(prompt)}: expected GAME{_MARK}SEED; make the dataset with rollout_dataset")
-    return game, int(seed)
-
-
-@contextmanager
-def _own_precision(model: Any) -> Iterator[None]:
-    """Inside, the model computes in the dtype of its weights, without accelerate's mixed precision, TRL's default."""
-    wrapped, original = model.__dict__.get("forward"), model.__dict__.get("_original_forward")
-    with torch.autocast(model.device.type, enabled=False):
-        if original:
-            model.forward = original
-        try:
-            yield
-        finally:
-            if original:
-                model.forward = wrapped
 
 
 def trl_environment(

@@ -1,24 +1,24 @@
-"""A player that reads the prompts and knows none of our code, and the variants that it plays."""
+"""A player that only reads prompts and imports no rules, and the variants that it plays."""
 
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from hypothesis import strategies as st
+import numpy as np
 
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.episode import Completion
 from msgrpo_hub.games import GAMES, VARIANTS
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Standard-v1"
 NO_SUCH = {f"Snake-DownHill-v1:{name}" for name in ("rotated", "compass", "permuted-actions")}
 IDS = [f"{game}:{variant}" for game in GAMES for variant in VARIANTS if f"{game}:{variant}" not in NO_SUCH]
-seeds = st.integers(0, 2**63 - 1)
-
 PLAIN_MOVES = "Up and Down change the row by one, Left and Right change the column by one."
 
 Cell = tuple[int, int]
-
-
-# ---- a player that only reads: it knows the format of the prompts, and none of our code
 
 
 def read_moves(system: str) -> dict[str, Cell]:
@@ -36,7 +36,7 @@ def read_moves(system: str) -> dict[str, Cell]:
 
 
 def read_legend(system: str) -> dict[str, str]:
-    """Symbol → what it stands for, from the last rule."""
+    """Symbol → meaning, from the last rule."""
     return dict(re.findall(r"(\S) is (?:an? |the )?([a-z ]+)[,.]", system.splitlines()[-1]))
 
 
@@ -51,7 +51,7 @@ def read_coordinates(observation: str) -> dict[str, list[Cell]]:
 
 
 def read_board(system: str, observation: str) -> dict[str, set[Cell]]:
-    """What stands where: from the coordinates if they are shown, else from the grid."""
+    """Meaning → cells: from the coordinates if there are any, else from the grid."""
     names = {"You": "you", "Goal": "goal", "Holes": "hole", "Your head": "your head", "Your body": "your body"}
     names |= {"Opponent head": "opponent head", "Opponent body": "opponent body", "Apples": "apple"}
     if listed := read_coordinates(observation):
@@ -62,3 +62,31 @@ def read_board(system: str, observation: str) -> dict[str, set[Cell]]:
         for c, symbol in enumerate(row):
             board[legend[symbol]].add((r, c))
     return board
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Walks to the goal or to the nearest apple, by the text of its prompts."""
+
+    size: int
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
+        return [Completion(text=f"<action>{self.choose(prompt.system, prompt.observation)}</action>") for prompt in prompts]
+
+    def choose(self, system: str, observation: str) -> str:
+        """The first action of a shortest path; ties go by direction, so that names do not matter."""
+        board, moves = read_board(system, observation), read_moves(system)
+        [start] = board.get("you") or board["your head"]
+        blocked = {cell for name, cells in board.items() if name in ("hole", "your body") or "opponent" in name for cell in cells}
+        ordered = sorted(moves, key=lambda name: moves[name])
+        queue, seen = deque([(start, "")]), {start, *blocked}
+        while queue:
+            (r, c), first = queue.popleft()
+            if (r, c) in (board.get("goal") or board["apple"]):
+                return first
+            for name in ordered:
+                cell = (r + moves[name][0], c + moves[name][1])
+                if 0 <= cell[0] < self.size and 0 <= cell[1] < self.size and cell not in seen:
+                    seen.add(cell)
+                    queue.append((cell, first or name))
+        return ordered[0]

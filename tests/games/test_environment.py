@@ -71,8 +71,7 @@ def test_planes_are_the_grid_one_hot(game_id: str) -> None:
 
 
 @pytest.mark.parametrize("game_id", [*GAMES, *TABLE_GAMES])
-def test_the_environment_plays_the_game_and_nothing_else(game_id: str) -> None:
-    """Step for step what the rules give under the same generator, with the game's own ends and no second limit."""
+def test_the_environment_plays_the_game_with_its_own_ends(game_id: str) -> None:
     env, game = gymnasium.make(f"msgrpo_hub/{game_id}"), make_game(game_id)
     for seed in range(6):
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
@@ -109,15 +108,21 @@ def test_an_environment_starts_from_the_boards_of_its_split_by_default_training(
     assert gymnasium.make(lake).unwrapped.split == "train"  # type: ignore[attr-defined]
 
 
-def test_misuse_is_refused_with_a_reason() -> None:
-    with pytest.raises(UserError, match="did you mean 'Snake-Solo-v1'"):
-        TextGameEnv("Snake-Sol-v1")
-    with pytest.raises(UserError, match="unknown observation 'tensors': did you mean 'tensor'"):
-        TextGameEnv("Snake-Solo-v1", "tensors")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="unknown render mode 'human': expected one of ansi"):
-        TextGameEnv("Snake-Solo-v1", render_mode="human")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="unknown split 'trian': did you mean 'train'"):
-        TextGameEnv("Snake-Solo-v1", split="trian")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"game_id": "Snake-Sol-v1"}, "did you mean 'Snake-Solo-v1'"),
+        ({"observation": "tensors"}, "unknown observation 'tensors': did you mean 'tensor'"),
+        ({"render_mode": "human"}, "unknown render mode 'human': expected one of ansi"),
+        ({"split": "trian"}, "unknown split 'trian': did you mean 'train'"),
+    ],
+)
+def test_a_wrong_argument_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        TextGameEnv(**{"game_id": "Snake-Solo-v1"} | given)
+
+
+def test_a_step_before_reset_and_a_wrong_action_are_refused() -> None:
     env = TextGameEnv("Snake-Solo-v1")
     with pytest.raises(ValueError, match="call reset first"):
         env.step(np.int64(0))

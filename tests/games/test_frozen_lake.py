@@ -26,7 +26,7 @@ MOVED = LAKES["FrozenLake-RAGEN2-v1"]
 
 
 class Die:
-    """A generator whose next roll is known; it keeps how many sides it was asked for."""
+    """A generator with a given roll; it records the number of sides."""
 
     def __init__(self, roll: int = 0) -> None:
         self.roll, self.sides = roll, 1
@@ -55,7 +55,7 @@ def distribution(game: FrozenLake, state: LakeState, action: str) -> Counter[tup
 def gymnasium_distribution(entries: list[tuple[float, int, int, bool]]) -> Counter[tuple[int, float, bool]]:
     found = Counter[tuple[int, float, bool]]()
     for probability, cell, reward, terminated in entries:
-        # gymnasium's 1/3 is a rounded float; as a fraction of a small denominator it is meant exactly.
+        # gymnasium's 1/3 is a rounded float
         found[int(cell), float(reward), bool(terminated)] += Fraction(probability).limit_denominator(3)  # type: ignore[assignment]
     return found
 

@@ -19,7 +19,7 @@ from msgrpo_hub.games.lake_maps import Maps, is_connected, is_found
 from msgrpo_hub.games.registry import LAKES
 from msgrpo_hub.games.solving import solve
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))  # the guide computes its table of lakes by itself
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))  # the guide computes its table of lakes
 from lake_means import lake_means, sampled_means
 
 
@@ -54,9 +54,6 @@ def test_lakes_solved_together_have_the_values_of_the_generic_solver(game_id: st
     assert (means.optimal, means.random) == pytest.approx(tuple(np.mean(values, axis=0)), abs=1e-12)
 
 
-# ---- how lakes are sampled
-
-
 def test_given_maps_are_gymnasiums() -> None:
     assert {game.maps.rows for game in LAKES.values()} - {()} == {tuple(MAPS["4x4"]), tuple(MAPS["8x8"])}
 
@@ -85,17 +82,9 @@ def test_counted_holes_are_so_many_and_leave_a_way() -> None:
     assert not any({(0, 1), (1, 0)} <= set(holes) for holes, _, _ in lakes)
 
 
-def corridor(length: int, size: int = 12) -> list[bool]:
-    return [cell < length for cell in range(size * size)]
-
-
 def test_the_search_of_rllm_reaches_one_cell_beyond_its_depth_and_not_two() -> None:
-    """A corridor to the right: it looks around from cells up to 8 steps away, so a goal 9 steps away is found."""
-    assert is_found(corridor(10), 12, 0, 9, depth=8)
-    assert not is_found(corridor(11), 12, 0, 10, depth=8)
-
-
-# ---- the games
+    corridors = {steps: [cell <= steps for cell in range(12 * 12)] for steps in (9, 10)}
+    assert [is_found(ice, 12, 0, goal, depth=8) for goal, ice in corridors.items()] == [True, False]
 
 
 def test_a_slip_goes_where_gymnasium_says_with_a_success_rate() -> None:
@@ -114,11 +103,8 @@ def test_a_slip_goes_where_gymnasium_says_with_a_success_rate() -> None:
 
 
 def test_a_step_slips_as_often_as_its_outcomes_say() -> None:
-    game, state, rng = (
-        LAKES["FrozenLake-RAGEN2-Slippery-v1"],
-        LakeState(4, (), (1, 1), given_goal=(3, 0)),
-        np.random.default_rng(0),
-    )
+    game, state = LAKES["FrozenLake-RAGEN2-Slippery-v1"], LakeState(4, (), (1, 1), given_goal=(3, 0))
+    rng = np.random.default_rng(0)
     ends = Counter(game.step(state, "Right", rng).state.player for _ in range(4000))
     assert ends[1, 2] / 4000 == pytest.approx(0.8, abs=0.03)
     assert ends[0, 1] / 4000 == pytest.approx(0.1, abs=0.02)

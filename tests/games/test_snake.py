@@ -1,9 +1,10 @@
-"""Boards, starts, moves, and what a snake eats; and what holds in every game."""
+"""Snake: eating, rolling items, deaths and the opponent on hand-made boards; and invariants in every game."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,57 +12,61 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgrpo_hub.games import GAMES, Transition, stream
-from msgrpo_hub.games.board import DIRECTIONS, inside, neighbour
+from msgrpo_hub.games.board import DIRECTIONS, Cell, inside, neighbour
 from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState
-from tests.games.snakes import ONE_APPLE, duel, play, solo
+
+ONE_APPLE, TWO_APPLES = replace(APPLE, count=1), replace(APPLE, count=2)
+FIRE = Item("fire", "F", 1, -1.0, grows=False)
+LEFT, DOWN, RIGHT, UP = range(4)
+FAR: tuple[tuple[Cell, ...], ...] = (((4, 4),),)
+"""One apple that no case reaches."""
+
+
+class Dice:
+    """A generator with given rolls for the opponent's open cells. Items reappear on the first free cells."""
+
+    def __init__(self, *rolls: int) -> None:
+        self.rolls, self.sides = list(rolls), list[int]()
+
+    def integers(self, sides: int) -> int:
+        self.sides.append(sides)
+        return self.rolls.pop(0)
+
+    def permutation(self, count: int) -> Any:
+        return np.arange(count)
+
+
+def play(game: Snake, state: SnakeState, action: str | None, *rolls: int) -> Transition[SnakeState]:
+    return game.step(state, action, Dice(*rolls))  # type: ignore[arg-type]
+
+
+def duel(**changes: Any) -> Snake:
+    return replace(Snake("duel", size=5, items=(ONE_APPLE,)), **changes)
+
+
+def solo(*items: Item, **changes: Any) -> Snake:
+    return replace(Snake("solo", size=5, items=items or (ONE_APPLE,), has_opponent=False), **changes)
+
 
 # ---- eating
 
 
-def test_an_eaten_apple_gives_one_grows_the_snake_by_one_and_reappears_elsewhere() -> None:
-    state = SnakeState(((1, 1),), (), (((1, 2),),))
-    after = play(solo(), state, "Right")
-    assert after.reward == 1.0
-    assert after.state.snake == ((1, 2), (1, 1))
-    assert after.state.items == (((0, 0),),)
-    onward = play(solo(), after.state, "Right")
-    assert onward.state.snake == ((1, 3), (1, 2))
-
-
-def test_what_reappears_lands_on_no_snake_and_no_other_item() -> None:
-    game = solo(replace(APPLE, count=2), size=3)
-    state = SnakeState(((0, 1), (0, 0)), (), (((0, 2), (1, 0)),))
-    assert play(game, state, "Right").state.items == (((1, 0), (1, 1)),)
-
-
-def test_where_an_apple_reappears_every_free_cell_is_equally_likely() -> None:
-    game, state = solo(size=3), SnakeState(((0, 0),), (), (((0, 1),),))
-    rng = np.random.default_rng(0)
-    cells = [game.step(state, "Right", rng).state.items[0][0] for _ in range(7000)]
-    counts = [cells.count((r, c)) for r in range(3) for c in range(3)]
-    assert counts[:2] == [0, 0]
-    # Five standard deviations of a count of 7000 draws at 1/7.
-    assert all(abs(count - 1000) < 150 for count in counts[2:])
-
-
-def test_on_a_full_board_nothing_reappears() -> None:
-    game = solo(replace(APPLE, count=2), size=2)
-    after = play(game, SnakeState(((0, 0), (0, 1)), (), (((1, 0), (1, 1)),)), "Down")
-    assert (after.state.snake, after.state.items) == (((1, 0), (0, 0), (0, 1)), (((1, 1),),))
-
-
-def test_poison_costs_one_and_grows_like_an_apple_and_the_rules_say_so() -> None:
-    game = solo(replace(ONE_APPLE, reward=-1.0))
-    after = play(game, SnakeState(((1, 1),), (), (((1, 2),),)), "Right")
-    assert (after.reward, after.state.snake) == (-1.0, ((1, 2), (1, 1)))
-    assert any("An apple gives -1 " in rule for rule in game.rules)
-
-
-def test_fire_costs_one_and_does_not_grow() -> None:
-    fire = Item("fire", "F", 1, -1.0, grows=False)
-    after = play(solo(ONE_APPLE, fire), SnakeState(((1, 1),), (), (((4, 4),), ((1, 2),))), "Right")
-    assert (after.reward, after.state.snake) == (-1.0, ((1, 2),))
-    assert after.state.items == (((4, 4),), ((0, 0),))
+@pytest.mark.parametrize(
+    ("items", "cells", "reward", "snake", "left"),
+    [
+        ([ONE_APPLE], [((1, 2),)], 1.0, ((1, 2), (1, 1)), [((0, 0),)]),
+        ([replace(ONE_APPLE, reward=-1.0)], [((1, 2),)], -1.0, ((1, 2), (1, 1)), [((0, 0),)]),  # poison grows the snake too
+        ([ONE_APPLE, FIRE], [((4, 4),), ((1, 2),)], -1.0, ((1, 2),), [((4, 4),), ((0, 0),)]),  # fire does not
+    ],
+)
+def test_an_eaten_item_gives_its_reward_and_reappears_elsewhere(
+    items: list[Item], cells: list[tuple[Cell, ...]], reward: float, snake: tuple[Cell, ...], left: list[tuple[Cell, ...]]
+) -> None:
+    game = solo(*items)
+    after = play(game, SnakeState(((1, 1),), (), tuple(cells)), "Right")
+    assert (after.reward, after.state.snake, after.state.items) == (reward, snake, tuple(left))
+    assert len(play(game, after.state, "Right").state.snake) == len(snake)  # without an item it only moves
+    assert any(f"{items[-1].name} gives {reward:g}" in rule for rule in game.rules)
 
 
 def test_each_kind_gives_its_own_reward() -> None:
@@ -71,31 +76,141 @@ def test_each_kind_gives_its_own_reward() -> None:
     assert game.step(state, "Left", np.random.default_rng(0)).reward == 10.0
 
 
+def test_an_item_reappears_on_a_free_cell_if_there_is_one() -> None:
+    state = SnakeState(((0, 1), (0, 0)), (), (((0, 2), (1, 0)),))
+    assert play(solo(TWO_APPLES, size=3), state, "Right").state.items == (((1, 0), (1, 1)),)
+    full = play(solo(TWO_APPLES, size=2), SnakeState(((0, 0), (0, 1)), (), (((1, 0), (1, 1)),)), "Down")
+    assert (full.state.snake, full.state.items) == (((1, 0), (0, 0), (0, 1)), (((1, 1),),))
+
+
+def test_an_apple_reappears_on_every_free_cell_equally_often() -> None:
+    game, state = solo(size=3), SnakeState(((0, 0),), (), (((0, 1),),))
+    rng = np.random.default_rng(0)
+    cells = [game.step(state, "Right", rng).state.items[0][0] for _ in range(7000)]
+    counts = [cells.count((r, c)) for r in range(3) for c in range(3)]
+    assert counts[:2] == [0, 0]
+    assert all(abs(count - 1000) < 150 for count in counts[2:])  # five standard deviations at 1/7
+
+
 # ---- down hill
 
 
-def test_down_hill_every_item_rolls_one_cell_and_rests_on_the_last_row() -> None:
-    game = solo(replace(APPLE, count=2), down_hill=True)
-    after = play(game, SnakeState(((0, 0),), (), (((1, 3), (3, 2)),)), None)
-    assert after.state.items == (((2, 3), (4, 2)),)
-    assert play(game, after.state, None).state.items == (((3, 3), (4, 2)),)
+@pytest.mark.parametrize(
+    ("snake", "before", "after"),
+    [
+        ((0, 0), ((1, 3), (3, 2)), ((2, 3), (4, 2))),
+        ((0, 0), ((2, 3), (4, 2)), ((3, 3), (4, 2))),  # the last row holds an item
+        ((0, 0), ((1, 3), (2, 3)), ((2, 3), (3, 3))),  # a stack rolls together
+        ((3, 3), ((1, 3), (2, 3)), ((1, 3), (2, 3))),  # a snake stops it
+    ],
+)
+def test_down_hill_items_roll_one_cell(snake: Cell, before: tuple[Cell, ...], after: tuple[Cell, ...]) -> None:
+    assert play(solo(TWO_APPLES, down_hill=True), SnakeState((snake,), (), (before,)), None).state.items == (after,)
 
 
-def test_down_hill_a_stack_rolls_together_and_stops_on_a_snake() -> None:
-    game = solo(replace(APPLE, count=2), down_hill=True)
-    rolling = SnakeState(((0, 0),), (), (((1, 3), (2, 3)),))
-    assert play(game, rolling, None).state.items == (((2, 3), (3, 3)),)
-    resting = SnakeState(((3, 3),), (), (((1, 3), (2, 3)),))
-    assert play(game, resting, None).state.items == (((1, 3), (2, 3)),)
-
-
-def test_down_hill_an_item_that_rolls_into_the_head_s_way_is_eaten() -> None:
+def test_down_hill_an_item_is_eaten_where_it_rolls_to() -> None:
     game = solo(down_hill=True)
     assert play(game, SnakeState(((3, 1),), (), (((2, 2),),)), "Right").reward == 1.0
     assert play(game, SnakeState(((2, 1),), (), (((2, 2),),)), "Right").reward == 0.0
 
 
-# ---- what the board shows
+# ---- deaths
+
+NARROW = ((0, 0), (0, 1))
+"""An opponent whose only move is Down."""
+
+
+@pytest.mark.parametrize(
+    ("snake", "opponent", "action", "roll", "alive"),
+    [
+        (((2, 1),), ((2, 3),), "Right", LEFT, (False, False)),  # equal heads
+        (((2, 1),), ((2, 2),), "Right", LEFT, (False, False)),  # a swap of heads
+        (((2, 1),), ((3, 2), (3, 1)), "Down", 1, (False, True)),  # the opponent's tail
+        (((2, 1),), ((2, 2),), "Up", LEFT, (True, False)),  # the opponent enters the cell that the player leaves
+        (((1, 0),), NARROW, "Right", 0, (True, False)),
+        (((2, 1), (3, 1)), ((2, 2),), None, LEFT, (True, False)),  # the player does not move
+        (((2, 1), (3, 1)), ((2, 3),), None, UP, (True, True)),
+    ],
+)
+def test_two_snakes_meet(
+    snake: tuple[Cell, ...], opponent: tuple[Cell, ...], action: str | None, roll: int, alive: tuple[bool, bool]
+) -> None:
+    game = duel()
+    after = play(game, SnakeState(snake, opponent, FAR), action, roll)
+    assert (after.state.alive, after.state.opponent_alive) == alive
+    assert (after.reward, after.terminated, after.truncated) == (0.0 if alive[0] else -2.0, alive != (True, True), False)
+    assert game.succeeded(after.state) == alive[0]
+    assert after.state.items == FAR
+    if action is None:
+        assert after.state.snake == snake
+
+
+def test_two_heads_on_one_apple_kill_both_and_neither_eats() -> None:
+    after = play(duel(), SnakeState(((2, 1),), ((2, 3),), (((2, 2),),)), "Right", LEFT)
+    assert (after.state.alive, after.state.opponent_alive, after.reward, after.state.items) == (False, False, -2.0, (((2, 2),),))
+
+
+@pytest.mark.parametrize(
+    ("snake", "action"),
+    [
+        (((2, 0),), "Left"),
+        (((4, 2),), "Down"),
+        (((2, 4),), "Right"),
+        (((0, 2),), "Up"),
+        (((2, 2), (2, 1)), "Left"),  # back into the neck
+        (((1, 1), (1, 2), (2, 2), (2, 1)), "Down"),  # its tail
+    ],
+)
+def test_walls_and_the_own_body_kill_and_are_not_legal(snake: tuple[Cell, ...], action: str) -> None:
+    game, state = solo(death_reward=-1.0), SnakeState(snake, (), FAR)
+    after = play(game, state, action)
+    assert (after.state.alive, after.reward, after.terminated, after.state.snake) == (False, -1.0, True, snake)
+    assert not game.succeeded(after.state)
+    assert action not in game.legal_actions(state)
+
+
+def test_the_opponent_s_body_is_legal_and_not_safe() -> None:
+    state = SnakeState(((2, 1),), ((3, 2), (3, 1)), FAR)
+    assert "Down" in duel().legal_actions(state)
+    assert "Down" not in duel().safe_actions(state)
+
+
+def test_death_on_the_last_turn_is_termination_and_survival_is_truncation() -> None:
+    game, state = solo(horizon=3), SnakeState(((2, 0),), (), FAR, turn=2)
+    died, lived = play(game, state, "Left"), play(game, state, "Right")
+    assert (died.terminated, died.truncated, lived.terminated, lived.truncated) == (True, False, False, True)
+
+
+# ---- the opponent
+
+
+@pytest.mark.parametrize(
+    ("opponent", "player", "moves"),
+    [
+        (((0, 0),), (4, 0), 2),
+        (((0, 0), (1, 0)), (4, 0), 1),
+        (((2, 2),), (4, 0), 4),
+        (((2, 2), (2, 1)), (4, 0), 3),
+        (((2, 2), (2, 1)), (1, 2), 3),  # it does not avoid the player
+    ],
+)
+def test_the_opponent_avoids_walls_and_itself(opponent: tuple[Cell, ...], player: Cell, moves: int) -> None:
+    dice = Dice(0)
+    duel().step(SnakeState((player,), opponent, FAR), None, dice)  # type: ignore[arg-type]
+    assert dice.sides == [moves]
+
+
+def test_an_opponent_enclosed_by_itself_dies() -> None:
+    state = SnakeState(((4, 0),), ((0, 0), (0, 1), (1, 1), (1, 0)), FAR)
+    assert not any(play(duel(), state, None, roll).state.opponent_alive for roll in range(4))
+
+
+def test_the_opponent_eats_and_grows_and_the_player_gets_no_reward() -> None:
+    after = play(duel(), SnakeState(((4, 0),), ((2, 2),), (((2, 3),),)), None, RIGHT)
+    assert (after.state.opponent, after.reward, after.state.items) == (((2, 3), (2, 2)), 0.0, (((0, 0),),))
+
+
+# ---- boards
 
 
 def test_observation_of_a_hand_made_board() -> None:
@@ -107,50 +222,39 @@ def test_observation_of_a_hand_made_board() -> None:
 
 
 def test_start_cells_are_distinct_and_cover_the_board_evenly() -> None:
-    game = Snake("board", size=4, items=(replace(APPLE, count=2),))
+    game = Snake("board", size=4, items=(TWO_APPLES,))
     starts = [game.initial_state(stream(seed, "initial_state")) for seed in range(1600)]
     assert all(len({*s.snake, *s.opponent, *s.items[0]}) == 4 for s in starts)
-    for pick in (lambda s: s.snake[0], lambda s: s.opponent[0]):
-        counts = [[pick(s) for s in starts].count((r, c)) for r in range(4) for c in range(4)]
-        # Five standard deviations of a count of 1600 draws at 1/16.
-        assert all(abs(count - 100) < 50 for count in counts)
+    for heads in ([s.snake[0] for s in starts], [s.opponent[0] for s in starts]):
+        counts = [heads.count((r, c)) for r in range(4) for c in range(4)]
+        assert all(abs(count - 100) < 50 for count in counts)  # five standard deviations at 1/16
 
 
-# ---- what always holds
-
-variants = [game for game in GAMES.values() if isinstance(game, Snake)]
+snakes = [game for game in GAMES.values() if isinstance(game, Snake)]
 
 
-@pytest.mark.parametrize("game", variants, ids=[game.id for game in variants])
+@pytest.mark.parametrize("game", snakes, ids=[game.id for game in snakes])
 @given(seed=st.integers(0, 2**63 - 1), turns=st.lists(st.integers(0, 4), min_size=20, max_size=20), careful=st.booleans())
 @settings(max_examples=30)
-def test_snakes_stay_whole_apart_and_on_the_board_and_items_are_conserved(
-    game: Snake, seed: int, turns: list[int], careful: bool
-) -> None:
-    state, dynamics = game.initial_state(stream(seed, "initial_state")), stream(seed, "dynamics", 0)
+def test_snakes_stay_whole_and_apart_and_items_are_conserved(game: Snake, seed: int, turns: list[int], careful: bool) -> None:
+    before, dynamics = game.initial_state(stream(seed, "initial_state")), stream(seed, "dynamics", 0)
     for turn in turns:
-        options = (game.safe_actions(state) or game.actions) if careful else (*game.actions, None)
-        after = game.step(state, options[turn % len(options)], dynamics)
-        check(game, state, after)
+        options = (game.safe_actions(before) or game.actions) if careful else (*game.actions, None)
+        after = game.step(before, options[turn % len(options)], dynamics)
+        state = after.state
+        things = [*state.snake, *state.opponent, *(cell for cells in state.items for cell in cells)]
+        assert len(set(things)) == len(things)
+        assert all(inside(cell, game.rows, game.columns) for cell in things)
+        assert [len(cells) for cells in state.items] == [item.count for item in game.items]
+        assert all(list(cells) == sorted(cells) for cells in state.items)
+        bodies = (state.snake, before.snake, state.alive), (state.opponent, before.opponent, state.opponent_alive)
+        for body, old, alive in bodies:
+            assert all(b in {neighbour(a, action) for action in DIRECTIONS} for a, b in pairwise(body))
+            assert len(body) - len(old) in (0, 1)
+            assert alive or body == old
+        assert bool(state.opponent) == game.has_opponent
+        assert after.terminated == (not state.alive or not state.opponent_alive)
+        assert state.alive or after.reward == game.death_reward
         if after.terminated or after.truncated:
             break
-        state = after.state
-
-
-def check(game: Snake, before: SnakeState, after: Transition[SnakeState]) -> None:
-    state = after.state
-    things = [*state.snake, *state.opponent, *(cell for cells in state.items for cell in cells)]
-    assert len(set(things)) == len(things)
-    assert all(inside(cell, game.rows, game.columns) for cell in things)
-    assert [len(cells) for cells in state.items] == [item.count for item in game.items]
-    assert all(list(cells) == sorted(cells) for cells in state.items)
-    for body, old, alive in [
-        (state.snake, before.snake, state.alive),
-        (state.opponent, before.opponent, state.opponent_alive),
-    ]:
-        assert all(b in {neighbour(a, action) for action in DIRECTIONS} for a, b in pairwise(body))
-        assert len(body) - len(old) in (0, 1)
-        assert alive or body == old
-    assert bool(state.opponent) == game.has_opponent
-    assert after.terminated == (not state.alive or not state.opponent_alive)
-    assert state.alive or after.reward == game.death_reward
+        before = state

@@ -1,12 +1,11 @@
-"""Exact lake values against gymnasium's own transition table, walked trajectory by trajectory, and against play.
-
-`players/test_scripted.py` walks the tree of our own rules. Here the tree is gymnasium's: a map drawn as gymnasium wants it,
-its table `P`, exact fractions, and nothing of ours but the numbers under test.
-"""
+"""Exact values against gymnasium's table, summed trajectory by trajectory in exact fractions, against hand and against play."""
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
@@ -16,20 +15,21 @@ import gymnasium
 import numpy as np
 import pytest
 
-from msgrpo_hub.agent.policy import Chooser
-from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
+from examples import cliff_walking
+from msgrpo_hub.agent.policy import ScriptedPolicy
+from msgrpo_hub.games import GAMES, VARIANTS, episode_seed, stream
 from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
+from msgrpo_hub.games.game import is_solvable, planes
 from msgrpo_hub.games.solving import optimal_value, random_value, solve
 from msgrpo_hub.players.registry import SCRIPTED
+from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random
+from msgrpo_hub.rendering.replay_svg import replay_svg
+from msgrpo_hub.rollout import play_episodes
 
-LAKES = [game_id for game_id, game in GAMES.items() if isinstance(game, FrozenLake)]
-RNG = np.random.default_rng(0)
-"""The optimal player draws nothing from it."""
-
-
-# ---- gymnasium's table
-
+LAKES = [game for game in GAMES.values() if isinstance(game, FrozenLake)]
+CLIFF, START = cliff_walking.CliffWalking(), cliff_walking.State()
+SOLVABLE: list[Any] = [*(game for game in GAMES.values() if is_solvable(game)), CLIFF]
 
 Table = dict[int, dict[int, list[tuple[Fraction, int, int, bool]]]]
 """Cell → action → (probability, next cell, reward, whether the episode ends)."""
@@ -66,8 +66,7 @@ def summed_after(table: Table, cell: int, action: int, turns: int, best: bool, e
 
 
 def maps_of(size: int) -> list[tuple[Cell, ...]]:
-    """Every set of holes that leaves start and goal free."""
-    cells = [(r, c) for r in range(size) for c in range(size)][1:-1]
+    cells = [(r, c) for r in range(size) for c in range(size)][1:-1]  # start and goal are free
     return [holes for count in range(len(cells) + 1) for holes in combinations(cells, count)]
 
 
@@ -96,46 +95,74 @@ def test_two_turns_on_the_smallest_slippery_lake_are_what_they_are_by_hand() -> 
     assert set(values.rows) == {LakeState(2, ()), *later.values()}  # the goal ends the episode
 
 
-# ---- play
-
-
-def played_reward(game: FrozenLake, choose: Chooser, seed: int, member: int = 0) -> float:
-    """One episode without the prompts that a rollout writes."""
-    state, ended, reward = game.initial_state(stream(seed, "initial_state")), False, 0.0
-    dynamics, sampling = stream(seed, "dynamics", member), stream(seed, "sampling", member)
-    while not ended:
-        after = game.step(state, choose(game, state, sampling), dynamics)
-        state, reward, ended = after.state, reward + after.reward, after.terminated or after.truncated
-    return reward
-
-
-def starts(game_id: str) -> list[int]:
-    """Seeds of 50 maps; each is solved once and played several times, since solving is what takes time."""
-    return [episode_seed(game_id, "validation", index) for index in range(50)]
-
-
-def lake(game_id: str) -> FrozenLake:
-    game = make_game(game_id)
-    assert isinstance(game, FrozenLake)
-    return game
-
-
-def standard_errors(rewards: list[float], values: list[float]) -> float:
-    """By how many standard errors rewards lie above values: a return is 1 or 0, so its variance is v(1 − v)."""
-    v = np.array(values)
-    spread = np.sqrt(np.sum(v * (1 - v)))
-    gap = float(np.sum(np.array(rewards) - v))
-    return 0.0 if abs(gap) < 1e-9 else gap / max(float(spread), 1e-9)
-
-
-@pytest.mark.parametrize("game_id", LAKES)
+@pytest.mark.parametrize("game", LAKES, ids=lambda game: game.id)
 @pytest.mark.parametrize(("player", "value"), [("optimal", optimal_value), ("random", random_value)])
-def test_play_on_every_lake_earns_the_exact_value(game_id: str, player: str, value: Callable[..., float]) -> None:
-    game = lake(game_id)
-    members = {seed: [(seed, member) for member in range(6)] for seed in starts(game_id)}
-    rewards = [played_reward(game, SCRIPTED[player], *episode) for episodes in members.values() for episode in episodes]
-    worth = [value(game, seed) for seed, episodes in members.items() for _ in episodes]
-    assert abs(standard_errors(rewards, worth)) < 3
+def test_play_on_every_lake_earns_the_exact_value(game: FrozenLake, player: str, value: Callable[..., float]) -> None:
+    rewards, values = [], []
+    for seed in (episode_seed(game.id, "validation", index) for index in range(50)):
+        values += [value(game, seed)] * 6
+        for member in range(6):
+            state, ended, reward = game.initial_state(stream(seed, "initial_state")), False, 0.0
+            dynamics, sampling = stream(seed, "dynamics", member), stream(seed, "sampling", member)
+            while not ended:
+                after = game.step(state, str(SCRIPTED[player](game, state, sampling)), dynamics)
+                state, reward, ended = after.state, reward + after.reward, after.terminated or after.truncated
+            rewards.append(reward)
+    v = np.array(values)  # a return is 1 or 0, so its variance is v(1 − v)
+    assert abs(np.sum(np.array(rewards) - v)) < 3 * np.sqrt(np.sum(v * (1 - v))) + 1e-9
 
 
-# ---- threads
+@pytest.mark.parametrize(("horizon", "best"), [(1, -1), (12, -12), (13, -13), (20, -13)])
+def test_the_best_way_along_the_cliff_costs_13_turns(horizon: int, best: float) -> None:
+    game = replace(CLIFF, horizon=horizon)
+    assert optimal_value(game, 0) == best > random_value(game, 0)
+    [episode] = play_episodes(game, ScriptedPolicy(choose_optimal), [(0, 0)])
+    assert episode.reward == best
+
+
+def test_the_first_move_along_the_cliff_is_up_and_a_fall_costs_100_and_the_way_from_the_start() -> None:
+    values = solve(CLIFF, START)
+    # Right falls: −100, and 19 turns are left for the 13 of the way. Left, Down and no action lose a turn.
+    expected = {"Up": -13.0, "Right": -113.0, "Left": -14.0, "Down": -14.0, None: -14.0}
+    assert {action: values.of(START, action) for action in expected} == expected
+
+
+@pytest.mark.parametrize("player", [choose_random, choose_greedy, choose_optimal])
+def test_a_board_of_4_rows_and_12_columns_is_played_drawn_and_rotated(player: Any) -> None:
+    assert planes(CLIFF, START).shape == (4, 4, 12)
+    rotated = VARIANTS["rotated"](CLIFF, "CliffWalking-v1:rotated")  # type: ignore[arg-type]
+    assert (rotated.rows, rotated.columns, rotated.grid(START)[11]) == (12, 4, "...@")
+    [plain], [turned] = (play_episodes(game, ScriptedPolicy(player), [(1, 0)]) for game in (CLIFF, rotated))
+    assert plain.reward == turned.reward
+    for game, episode, size in ((CLIFF, plain, ("12", "4")), (rotated, turned, ("4", "12"))):
+        drawn = ET.fromstring(replay_svg(game, [("one", episode)]))
+        fields = drawn.iterfind(".//{*}rect[@class='field']")
+        assert {(field.get("width"), field.get("height")) for field in fields} == {size}
+
+
+@pytest.mark.parametrize("game", SOLVABLE, ids=lambda game: game.id)
+def test_outcomes_have_probabilities_that_sum_to_1_and_step_samples_them(game: Any) -> None:
+    rng, start = np.random.default_rng(0), game.initial_state(stream(3, "initial_state"))
+    for action in (*game.actions, None):
+        listed: Counter[Any] = Counter()
+        for chance, after in game.outcomes(start, action):
+            listed[after] += chance
+        assert sum(listed.values()) == pytest.approx(1, abs=1e-12)
+        sampled = Counter(game.step(start, action, rng) for _ in range(600))
+        assert sampled.keys() == listed.keys()
+        assert all(abs(sampled[after] / 600 - listed[after]) < 0.1 for after in listed)  # five standard errors
+
+
+@pytest.mark.parametrize("game", SOLVABLE, ids=lambda game: game.id)
+def test_values_satisfy_bellmans_equation_and_optimal_play_is_never_below_random_play(game: Any) -> None:
+    start = game.initial_state(stream(4, "initial_state"))
+    values = solve(game, start)
+    for state in list(values.rows)[:: max(1, len(values.rows) // 60)]:
+        worth = {}
+        for action in (*game.actions, None):
+            outcomes = game.outcomes(state, action)
+            later = [0 if after.terminated or after.truncated else values.best(after.state) for _, after in outcomes]
+            worth[action] = sum(chance * (after.reward + v) for (chance, after), v in zip(outcomes, later, strict=True))
+            assert values.of(state, action) == pytest.approx(worth[action], abs=1e-12)
+        assert values.best(state) == pytest.approx(max(worth[action] for action in game.actions), abs=1e-12)
+        assert values.best(state) >= values.blind(state) - 1e-12

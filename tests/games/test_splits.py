@@ -1,4 +1,4 @@
-"""A board has one split, whatever game, variant, setting or seed it comes from; common boards belong to training."""
+"""A board has one split in all games, variants and settings; common boards belong to training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def test_the_eight_images_of_a_board_by_hand_are_one_board_and_a_ninth_is_not() 
 
 
 def test_a_lake_and_its_mirror_image_are_one_board_and_the_way_back_is_another() -> None:
-    """Mirrored on the diagonal, start and goal keep their places; turned by half, they swap."""
     lake, holes = GAMES[LAKE], ((0, 1), (2, 1))
     mirrored = tuple(sorted((column, row) for row, column in holes))
     turned = tuple(sorted((3 - row, 3 - column) for row, column in holes))
@@ -50,7 +49,6 @@ def test_a_variant_and_every_id_with_the_same_boards_have_the_same_splits() -> N
 
 
 def test_no_board_is_in_two_splits_whatever_the_ids() -> None:
-    """The trap: training on NotSlippery20 showed 63 of the 200 test boards of NotSlippery."""
     games = [game for game in GAMES if game.startswith("FrozenLake")]  # the boards of Snake hardly ever repeat
     found = {
         split: {g: {board_of(GAMES[g], start(g, episode_seed(g, split, i, i % 2))) for i in range(60)} for g in games}
@@ -93,8 +91,6 @@ def test_the_lake_without_holes_is_a_quarter_of_slippery_and_a_training_board_of
 
 
 class OneLake(FrozenLake):
-    """The same lake each time."""
-
     def initial_state(self, rng: np.random.Generator) -> LakeState:  # noqa: ARG002
         return LakeState(self.size, ((1, 1),))
 

@@ -1,4 +1,4 @@
-"""The `msgrpo` command in this process, and servers of environments as processes of their own."""
+"""The `msgrpo` command in this process, and servers of environments in other processes."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Served:
         self.process.wait()
 
     def restart(self) -> None:
-        """The server dies with all of its sessions, and is started anew."""
+        """Kills the server with all its sessions, and starts it again."""
         self.stop()
         self.start()
 

@@ -1,4 +1,4 @@
-"""`msgrpo push env`: what an environment package holds, before a server runs from it (`test_openenv_served.py`)."""
+"""`msgrpo push env`: the files of an environment package. `test_openenv_served.py` runs its server."""
 
 from __future__ import annotations
 

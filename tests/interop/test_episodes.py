@@ -1,4 +1,4 @@
-"""Episodes for the loops of other frameworks: those of `play_groups`, by default on training boards."""
+"""Episodes for the loops of other frameworks: the same as `play_groups` plays, by default on training boards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgrpo_hub.games.environment import TextGameEnv
 from msgrpo_hub.games.seeds import SHARES, split_of
 from msgrpo_hub.interop.episodes import start_play, status
 from msgrpo_hub.rollout import play_groups
-from tests.interop.mixed import Mixed
+from tests.interop.replies import Mixed
 
 LAKE = make_game("FrozenLake-Slippery-v1")
 
@@ -46,7 +46,7 @@ def test_every_start_is_a_training_board_unless_a_split_is_named() -> None:
     for split in SHARES:
         assert {board(split=split, seed=seed) for seed in range(20)} == {board(split=split)} == {split}
         assert start_play(LAKE, THINK_ACTION, split=split, index=4).seed == episode_seed(LAKE.id, split, 4)
-    # A seed of the split is used as it is, another one is the number of an episode.
+    # A seed of another split is the number of an episode.
     seeds = range(30)
     trained = [split_of(LAKE, LAKE.initial_state(stream(seed, "initial_state"))) == "train" for seed in seeds]
     expected = [seed if own else episode_seed(LAKE.id, "train", seed) for seed, own in zip(seeds, trained, strict=True)]

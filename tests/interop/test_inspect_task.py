@@ -14,7 +14,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.suites import Suite
-from tests.interop.chat_model import model
+from tests.interop.replies import model
 from tests.models.openai_server import OpenAIServer, always, send
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
@@ -48,8 +48,7 @@ def means(log: Any) -> dict[str, float]:
 def test_50_episodes_and_their_scores_are_those_of_msgrpo_eval(game: str, tmp_path: Path) -> None:
     with OpenAIServer(model()) as server:
         run = ours(server, game, tmp_path / "ours")
-        of_turns = server.asked[1:]  # the first asks what the server refuses
-        first = {(str(asked.body["messages"]), asked.body["seed"]) for asked in of_turns}
+        first = {(str(asked.body["messages"]), asked.body["seed"]) for asked in server.asked[1:]}  # after a probe
         server.asked.clear()
         log = theirs(server, game, tmp_path / "theirs")
     assert log.status == "success"
@@ -88,19 +87,19 @@ def test_a_reply_cut_at_the_token_limit_counts_as_truncated(tmp_path: Path) -> N
         assert values["unreadable"] == 0
 
 
-def test_a_server_that_refuses_gives_a_failed_log_and_no_score(tmp_path: Path) -> None:
-    with OpenAIServer(model(), always(send(400, b'{"error": {"message": "no"}}'))) as server:
-        log = theirs(server, LAKE, tmp_path, limit=1)
-    assert log.status == "error"
-    assert log.results is None or not log.results.scores
-
-
-@pytest.mark.parametrize("reason", ["abort", "error"])
-def test_a_reply_that_the_server_broke_off_fails_its_sample_and_has_no_score(reason: str, tmp_path: Path) -> None:
-    with OpenAIServer(model(reason)) as server:
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([model(), always(send(400, b'{"error": {"message": "no"}}'))], "no"),
+        ([model("abort")], "no reply (unknown)"),
+        ([model("error")], "no reply (unknown)"),
+    ],
+)
+def test_a_refused_or_broken_reply_fails_the_sample_without_a_score(answers: list[Any], words: str, tmp_path: Path) -> None:
+    with OpenAIServer(*answers) as server:
         log = theirs(server, SNAKE, tmp_path, limit=1)
     assert log.status == "error"
-    assert "no reply (unknown)" in log.error.message
+    assert words in log.error.message
     assert log.results is None or not log.results.scores
 
 
@@ -112,7 +111,6 @@ def test_a_game_that_the_suite_does_not_have_is_refused_in_one_line() -> None:
 
 
 def test_the_command_finds_the_task_by_its_name(tmp_path: Path) -> None:
-    """As a user runs it, through the entry point of the installed package."""
     with OpenAIServer(model()) as server:
         environment = os.environ | {"LOCAL_API_KEY": "none", "LOCAL_BASE_URL": server.url}
         task = ["msgrpo_hub/text_game", "-T", f"game={SNAKE}", "-T", "suite=quick", "--limit", "2"]

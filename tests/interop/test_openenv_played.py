@@ -1,6 +1,6 @@
-"""Environments of others as games here, with the real openenv: played, trained on, evaluated, and verified as far as that goes.
+"""Environments of others as games, with the real openenv: played, trained on, evaluated and verified.
 
-`OPENENV_REPOSITORY` names a clone of OpenEnv; without it, the environments of its repository are left out.
+`OPENENV_REPOSITORY` names a clone of OpenEnv for the environments in its repository.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from msgrpo_hub.episode import Episode
+from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.interop.openenv_game import OpenEnvGame, connect
 from msgrpo_hub.interop.openenv_package import stage_env
 from msgrpo_hub.rollout import play_groups
 from tests.cli.suites import Run
-from tests.interop.mixed import Mixed
+from tests.interop.replies import Mixed, Stops
 from tests.interop.serving import Served, free_port
 
 pytest.importorskip("openenv.core", reason="needs the extra openenv: make test-interop")
@@ -33,7 +34,7 @@ from_the_repository = pytest.mark.skipif(not REPOSITORY, reason="OPENENV_REPOSIT
 
 
 def own_snake(url: str) -> OpenEnvGame:
-    """Our own environment, as if it were somebody else's: it takes a seed and a member."""
+    """Our own environment as a foreign one; it takes a seed and a member."""
     from msgrpo_hub.games import make_game
 
     snake = make_game("Snake-Solo-v1")
@@ -67,35 +68,28 @@ def test_few_sessions_and_a_server_that_dies_change_no_episode(snake: Served) ->
     class Kills(Mixed):
         turns = 0
 
-        def complete(self, prompts: object, rngs: object) -> list[object]:  # type: ignore[override]
+        def complete(self, prompts: Any, rngs: Any) -> list[Completion]:
             self.turns += 1
             if self.turns == 4:
                 snake.restart()
-            return super().complete(prompts, rngs)  # type: ignore[arg-type,return-value]
+            return super().complete(prompts, rngs)
 
-    after = [episode for group in play_groups(game, Kills(), [1, 2], 4) for episode in group.episodes]
-    assert after == expected
+    assert [episode for group in play_groups(game, Kills(), [1, 2], 4) for episode in group.episodes] == expected
     game._clients._limit = 1
     assert episodes(game) == expected
     assert snake.is_left()
 
 
-def test_sessions_are_closed_after_an_error_and_after_ctrl_c(snake: Served) -> None:
-    for error in (ValueError("no"), KeyboardInterrupt()):
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_sessions_are_closed_after_an_error_and_after_ctrl_c(error: BaseException, snake: Served) -> None:
+    class Checks(Stops):
+        def complete(self, prompts: Any, rngs: Any) -> list[Completion]:
+            assert self.left > 1 or snake.connections()  # a member whose first reply has no action has none yet
+            return super().complete(prompts, rngs)
 
-        class Stops(Mixed):
-            turns = 0
-
-            def complete(self, prompts: object, rngs: object) -> list[object]:  # type: ignore[override]
-                self.turns += 1
-                if self.turns == 3:
-                    assert snake.connections()  # a member whose first reply has no action has none yet
-                    raise error  # noqa: B023
-                return super().complete(prompts, rngs)  # type: ignore[arg-type,return-value]
-
-        with pytest.raises(type(error)):
-            play_groups(own_snake(snake.url), Stops(), [1, 2], 4)
-        assert snake.is_left()
+    with pytest.raises(type(error)):
+        play_groups(own_snake(snake.url), Checks(3, error), [1, 2], 4)
+    assert snake.is_left()
 
 
 def test_an_address_without_a_server_is_one_line() -> None:
@@ -187,7 +181,7 @@ def test_an_environment_of_others_is_trained_on_evaluated_and_verified(
     rows = json.loads(done.out)
     assert [row["references"] for row in rows] == [{}, {}]
     assert served.is_left()
-    served.stop()  # what follows asks no server
+    served.stop()  # from here on no server is needed
     for folder in ("runs/eval", "runs/own"):
         verified = run("verify", folder)
         assert (verified.code, "not simulated again" in verified.out) == (0, True), verified.out + verified.err

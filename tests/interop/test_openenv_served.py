@@ -18,7 +18,7 @@ from msgrpo_hub.agent import build_prompt
 from msgrpo_hub.games import episode_seed, make_game, splits_of, stream
 from msgrpo_hub.interop.openenv_package import stage_env
 from msgrpo_hub.rollout import play_groups
-from tests.interop.mixed import Mixed
+from tests.interop.replies import Mixed
 from tests.interop.serving import Served
 
 openenv = pytest.importorskip("openenv.core", reason="needs the extra openenv: make test-interop")
@@ -51,22 +51,15 @@ def validate(*arguments: object) -> str:
     return done.stdout
 
 
-def test_the_folder_passes_the_static_validation(folder: Path) -> None:
+def test_the_folder_and_the_running_server_pass_the_validation(folder: Path, served: Served) -> None:
     validate(folder, "--level", "static", "--skip-build")
-
-
-def test_the_running_server_passes_the_validation(served: Served) -> None:
-    report = json.loads(validate("--url", served.url, "--json"))
-    assert report["passed"] is True
+    assert json.loads(validate("--url", served.url, "--json"))["passed"] is True
 
 
 def test_fifty_sessions_at_once_play_the_episodes_of_play_groups(served: Served) -> None:
     game = make_game(GAME)
-    episodes = [
-        episode
-        for group in play_groups(game, Mixed(), [episode_seed(GAME, "train", index) for index in range(5)], 10)
-        for episode in group.episodes
-    ]
+    groups = play_groups(game, Mixed(), [episode_seed(GAME, "train", index) for index in range(5)], 10)
+    episodes = [episode for group in groups for episode in group.episodes]
     with ExitStack() as stack:
         clients = [stack.enter_context(openenv.GenericEnvClient(base_url=served.url).sync()) for _ in episodes]
         results = [c.reset(seed=e.seed, member=e.member) for c, e in zip(clients, episodes, strict=True)]
@@ -77,7 +70,10 @@ def test_fifty_sessions_at_once_play_the_episodes_of_play_groups(served: Served)
                 if turn < len(episode.steps):
                     assert (results[i].observation["text"], results[i].done) == (episode.steps[turn].observation, False)
                     results[i] = clients[i].step({"reply": episode.steps[turn].completion.text})
-                    check(results[i], episode.steps[turn])
+                    step, status = episode.steps[turn], results[i].observation["metadata"]
+                    assert results[i].reward == step.reward
+                    assert (status["action"], status["unparsed"]) == (step.action, step.action is None)
+                    assert status["illegal"] == (step.action is not None and not step.legal)
         for result, episode, client in zip(results, episodes, clients, strict=True):
             ends = {name: getattr(episode, name) for name in ("terminated", "truncated", "success", "seed", "member")}
             assert result.done
@@ -85,14 +81,6 @@ def test_fifty_sessions_at_once_play_the_episodes_of_play_groups(served: Served)
             assert {name: result.observation["metadata"][name] for name in ends} == ends
             state = client.state()
             assert (state["game"], state["step_count"]) == (GAME, len(episode.steps))
-
-
-def check(result: Any, step: Any) -> None:
-    """What the server says of a reply is what is stored of it."""
-    status = result.observation["metadata"]
-    assert result.reward == step.reward
-    assert (status["action"], status["unparsed"]) == (step.action, step.action is None)
-    assert status["illegal"] == (step.action is not None and not step.legal)
 
 
 def test_a_split_and_an_index_give_the_start(client: Any) -> None:

@@ -1,4 +1,4 @@
-"""A game whose rules run elsewhere: its state is seed, member and actions, and a session is only a cache of it."""
+"""A game on a server: its state is seed, member and actions, and lost or few sessions change no episode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from msgrpo_hub.interop import openenv_game
 from msgrpo_hub.interop.openenv_game import OpenEnvGame
 from msgrpo_hub.models.http_client import in_threads
 from msgrpo_hub.rollout import play_episodes, play_groups, replayed_states
-from tests.interop.mixed import Mixed
+from tests.interop.replies import Mixed, Stops
 from tests.interop.walks import GAME, Server, Walk
 
 SEEDS = [1, 2, 3]
@@ -80,18 +80,9 @@ def test_a_walk_that_cannot_be_repeated_is_played_while_its_sessions_live_and_re
 
 
 def test_sessions_are_closed_however_a_rollout_ends() -> None:
-    class Stops:
-        turns = 0
-
-        def complete(self, prompts: object, rngs: object) -> list[Completion]:
-            self.turns += 1
-            if self.turns == 3:
-                raise KeyboardInterrupt
-            return Mixed().complete(prompts, rngs)  # type: ignore[arg-type]
-
     server = Server()
     with pytest.raises(KeyboardInterrupt):
-        play_groups(server.game(), Stops(), SEEDS, 4)
+        play_groups(server.game(), Stops(3, KeyboardInterrupt()), SEEDS, 4)
     assert server.most >= 8  # a reply without an action needs no session
     assert server.open == []
     game = server.game()
@@ -103,8 +94,6 @@ def test_sessions_are_closed_however_a_rollout_ends() -> None:
 
 
 def test_rollouts_at_their_own_pace_keep_each_others_sessions() -> None:
-    """As servers of a model play them: each episode in a thread. No step is repeated, and afterwards no session is open."""
-
     class Pauses(Mixed):
         def complete(self, prompts: Any, rngs: Any) -> list[Completion]:
             time.sleep(0.001)  # for the other threads

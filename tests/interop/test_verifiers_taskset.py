@@ -13,7 +13,7 @@ import pytest
 
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite
-from tests.interop.chat_model import model
+from tests.interop.replies import model
 from tests.models.openai_server import OpenAIServer, always, send
 
 pytest.importorskip("verifiers", reason="the extra verifiers is not installed")
@@ -23,7 +23,7 @@ LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Standard-v1"
 
 
 def vf_eval(server: OpenAIServer, folder: Path, game: str, *flags: str) -> tuple[int, list[dict[str, Any]], str]:
-    """The command with `examples/msgrpo_games.py`: its exit status, its traces in the order of the tasks, and what it says."""
+    """The exit status, traces in the order of the tasks, and output of the command with `examples/msgrpo_games.py`."""
     taskset = ["msgrpo-games", "--env.taskset.game", game, "--env.taskset.suite", "quick"]
     client = ["--model", "m", "--client.base-url", server.url, "--client.api-key-var", "LOCAL_KEY"]
     command = [str(Path(sys.executable).parent / "vf-eval"), *taskset, *client, "--no-push", "--no-rich"]
@@ -43,8 +43,7 @@ def test_50_episodes_and_their_scores_are_those_of_msgrpo_eval(game: str, tmp_pa
     with OpenAIServer(model()) as server:
         suite = Suite(name="quick", tasks=(game,), episodes=50, split="validation")
         [run] = evaluate(f"endpoint:{server.url}#m", suite, tmp_path / "ours")
-        of_turns = server.asked[1:]  # the first asks what the server refuses
-        first = {(str(asked.body["messages"]), asked.body["seed"]) for asked in of_turns}
+        first = {(str(asked.body["messages"]), asked.body["seed"]) for asked in server.asked[1:]}  # after a probe
         server.asked.clear()
         code, traces, said = vf_eval(server, tmp_path / "theirs", game, "--env.taskset.repeats", "1")
     assert code == 0, said

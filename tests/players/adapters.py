@@ -22,7 +22,7 @@ def hash_of(player: Player) -> str:
 
 
 def adapt(base: str, folder: Path, size: float, **config: Any) -> Path:
-    """A LoRA adapter; with size 0 it is as it begins, and changes nothing."""
+    """A LoRA adapter; with size 0 it changes nothing."""
     torch.manual_seed(0)
     settings = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **config)
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), settings)

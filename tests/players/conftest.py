@@ -14,7 +14,7 @@ from tests.players.adapters import adapt
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the built-in base under a path that tells a name, and adapters of it, one of which does nothing."""
+    """A copy of the built-in base under a path with a private name, two adapters of it, and one without effect."""
 
     def make(home: Path) -> None:
         shutil.copytree(pocket_path(), home / "zaphod" / "models" / "base")

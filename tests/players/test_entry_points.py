@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.cli import main
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.games import GAMES, all_games, make_game
 from msgrpo_hub.players.registry import make_player
 from msgrpo_hub.training.summary import left_out, references
+from tests.cli.suites import Run
+from tests.cli.suites import run as run
 
 SECTION = (Path(__file__).parents[2] / "docs" / "guide" / "own-game.md").read_text()
 FIRM = "FrozenLake-NotSlippery-v1"
@@ -55,7 +56,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 Install = Callable[[Path], None]
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -75,32 +75,14 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     forget()
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command in this process, in a folder with the example's suite: (exit status, standard output, standard error)."""
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder with the example's suite."""
     (tmp_path / "lamps.toml").write_text(FILES["lamps.toml"])
     monkeypatch.chdir(tmp_path)
 
-    def command(*arguments: str) -> tuple[int, str, str]:
-        code = 0
-        capsys.readouterr()
-        try:
-            main(list(arguments))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return code, *capsys.readouterr()
-
-    return command
-
-
-def test_the_example_is_a_game_and_a_player_in_25_lines_each() -> None:
-    assert list(CODE) == ["lamp.py", "moth.py"]
-    for text in CODE.values():
-        assert len([line for line in text.splitlines() if line.strip()]) <= 25
-
 
 def test_the_commands_of_the_example_do_what_they_say(installed: Path, tmp_path: Path) -> None:
-    """In processes of their own, which find the package as any other."""
     block, *_ = re.findall(r"```bash\n(.*?)```", SECTION, re.DOTALL)
     (tmp_path / "lamps.toml").write_text(FILES["lamps.toml"])
     environment = os.environ | {"PYTHONPATH": str(installed)}
@@ -120,14 +102,14 @@ def test_the_commands_of_the_example_do_what_they_say(installed: Path, tmp_path:
 
 def test_results_name_the_package_of_the_player_and_its_version(installed: Path, install: Install, run: Run) -> None:
     install(installed)
-    code, out, err = run("eval", "moth", "--suite", "lamps.toml", "--json")
-    assert code == 0, err
-    [row] = json.loads(out)
+    done = run("eval", "moth", "--suite", "lamps.toml", "--json")
+    assert done.code == 0, done.err
+    [row] = json.loads(done.out)
     named = {"kind": "entry point", "player": "moth", "package": "lamp", "version": "1.2"}
     assert row["identity"] == named | {"batch_size": 50}  # it may compute its replies together
     assert "/moth/v1.2/Lamp-v1/" in f"/{row['folder']}/"
     assert (row["normalised"], row["luck_adjusted"], list(row["references"])) == (None, None, ["random", "silent"])
-    assert run("report", row["folder"])[0] == 0
+    assert run("report", row["folder"]).code == 0
 
 
 @pytest.mark.parametrize(
@@ -148,25 +130,25 @@ def test_what_does_not_go_together_is_refused_in_one_line(
     arguments: str, words: str, installed: Path, install: Install, run: Run
 ) -> None:
     install(installed)
-    code, out, err = run(*arguments.split())
-    assert (code, out) == (2, "")
-    assert err.startswith(f"error: {words}")
-    assert err.count("\n") == 1
+    done = run(*arguments.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {words}")
+    assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("player", ["random", "random-safe", "pocket"])
 def test_our_players_play_a_game_of_another_package(player: str, installed: Path, install: Install, run: Run) -> None:
     install(installed)
-    code, out, err = run("play", "Lamp-v1", "--player", player, "--max-new-tokens", "8", "--json")
-    assert code == 0, err
-    assert json.loads(out)["game"] == "Lamp-v1"
+    done = run("play", "Lamp-v1", "--player", player, "--max-new-tokens", "8", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["game"] == "Lamp-v1"
 
 
 def test_the_game_is_listed_after_ours_and_drawn(installed: Path, install: Install, run: Run) -> None:
     install(installed)
     assert list(all_games()) == [*GAMES, "Lamp-v1"]
-    assert [line.split()[0] for line in run("games")[1].splitlines() if line] == [*GAMES, "Lamp-v1"]
-    drawn = run("play", "Lamp-v1", "--player", "random", "--seed", "1")[1]
+    assert [line.split()[0] for line in run("games").out.splitlines() if line] == [*GAMES, "Lamp-v1"]
+    drawn = run("play", "Lamp-v1", "--player", "random", "--seed", "1").out
     assert drawn.startswith("┌─────────┐\n│ ")
     assert "L" in drawn
     assert "Lamp-v1" not in GAMES
@@ -176,15 +158,15 @@ def test_a_suite_of_its_own_is_printed_by_a_command_and_played_as_it_stands(
     installed: Path, install: Install, run: Run, tmp_path: Path
 ) -> None:
     install(installed)
-    code, out, err = run("games", "Lamp-v1", "--suite")
-    assert code == 0, err
-    assert tomllib.loads(out) == tomllib.loads(FILES["lamps.toml"])
-    (tmp_path / "mine.toml").write_text(out)
-    assert run("eval", "moth", "--suite", "mine.toml")[0] == 0
-    shown = run("games", "Lamp-v1")[1]
-    assert tomllib.loads(out)["tasks"]["Lamp-v1"] in shown
+    done = run("games", "Lamp-v1", "--suite")
+    assert done.code == 0, done.err
+    assert tomllib.loads(done.out) == tomllib.loads(FILES["lamps.toml"])
+    (tmp_path / "mine.toml").write_text(done.out)
+    assert run("eval", "moth", "--suite", "mine.toml").code == 0
+    shown = run("games", "Lamp-v1").out
+    assert tomllib.loads(done.out)["tasks"]["Lamp-v1"] in shown
     assert "The lamp gives 1." in shown
-    assert run("games", "--suite")[0] == 2
+    assert run("games", "--suite").code == 2
 
 
 def test_gymnasium_makes_a_game_of_another_package_by_its_id(installed: Path) -> None:
@@ -200,9 +182,9 @@ def test_the_references_that_do_not_know_a_game_are_left_out_with_a_word(install
     assert references(make_game("Lamp-v1")) == (["silent", "random", "random-safe"], ["greedy"])
     assert left_out(make_game("Lamp-v1")) == ["greedy does not know Lamp-v1: left out"]
     assert left_out(make_game(FIRM)) == left_out(make_game("Snake-Solo-v1")) == []
-    code, out, err = run("eval", "moth", "--suite", "lamps.toml")
-    assert code == 0, err
-    assert "planner does not know Lamp-v1: left out" in out
+    done = run("eval", "moth", "--suite", "lamps.toml")
+    assert done.code == 0, done.err
+    assert "planner does not know Lamp-v1: left out" in done.out
 
 
 @pytest.mark.parametrize(
@@ -211,18 +193,18 @@ def test_the_references_that_do_not_know_a_game_are_left_out_with_a_word(install
 def test_a_changed_rule_needs_a_new_id(old: str, new: str, install: Install, run: Run, tmp_path: Path) -> None:
     assert CODE["lamp.py"].count(old) == 1
     install(distribution(tmp_path / "site", lamp=CODE["lamp.py"].replace(old, new)))
-    code, out, err = run("eval", "random", "--suite", "lamps.toml")
-    assert (code, out) == (2, "")
+    done = run("eval", "random", "--suite", "lamps.toml")
+    assert (done.code, done.out) == (2, "")
     assert re.match(
-        r"error: Lamp-v1 has hash \w+, but the suite 'lamps.toml' expects \w+: give a changed game a new version", err
+        r"error: Lamp-v1 has hash \w+, but the suite 'lamps.toml' expects \w+: give a changed game a new version", done.err
     )
 
 
 def test_a_package_that_cannot_be_imported_is_named_in_one_line(install: Install, run: Run, tmp_path: Path) -> None:
     install(distribution(tmp_path / "site", lamp="import absent_dependency\n"))
-    code, _, err = run("games")
-    assert code == 2
-    assert err == (
+    done = run("games")
+    assert done.code == 2
+    assert done.err == (
         "error: cannot import the game 'Lamp-v1' (lamp:Lamp: No module named 'absent_dependency'): "
         "repair or uninstall its package\n"
     )

@@ -1,4 +1,4 @@
-"""Who a player is: its name, its commit, and what is in the hash of its run."""
+"""The identity of a player: its name, its commits and its settings, all in the hash of its run."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import Any
 import huggingface_hub
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from msgrpo_hub.downloads.fetching import list_files, resolve
 from msgrpo_hub.downloads.names import content_hash, pocket_path
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.players.registry import SCRIPTED, identify, make_player
+from msgrpo_hub.evaluation.runner import run_config
+from msgrpo_hub.evaluation.untrusted import _check_config
+from msgrpo_hub.players.registry import SCRIPTED, Player, identify, make_player
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS, put
 from tests.hub_server.lanes import Loopback, loopback, loopback_server
-from tests.players.adapters import adapt, hash_of
+from tests.players.adapters import SUITE, adapt, hash_of
+from tests.stored import stored_runs
 
 __all__ = ["loopback", "loopback_server"]
 warm = LOADS_MODELS
-
-
-# ---- a folder counts by its content
+SWITCHED = "{% if enable_thinking is defined and not enable_thinking %}quick {% endif %}"
+SERVER = "endpoint:http://127.0.0.1:9/v1#m"
 
 
 def test_a_copy_of_a_model_has_another_name_and_the_same_commit(place: Path) -> None:
@@ -38,18 +39,11 @@ def test_a_copy_of_a_model_has_another_name_and_the_same_commit(place: Path) -> 
     assert original.folder.split("/")[1] == copy.folder.split("/")[1] == content_hash(pocket_path())[:12]
 
 
-def test_one_changed_weight_is_another_commit(tmp_path: Path) -> None:
-    shutil.copytree(pocket_path(), tmp_path / "base")
-    before = list_files(str(tmp_path / "base")).content
-    weights = load_file(tmp_path / "base" / "model.safetensors")
-    name = sorted(weights)[0]
-    weights[name].view(-1)[0] += 1e-3
-    save_file(weights, tmp_path / "base" / "model.safetensors", {"format": "pt"})
-    assert list_files(str(tmp_path / "base")).content != before
-
-
-@pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer.json", "chat_template.jinja", "merges.txt"])
-def test_every_file_that_decides_what_a_model_says_is_in_its_commit(file: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "file",
+    ["config.json", "generation_config.json", "tokenizer.json", "chat_template.jinja", "merges.txt", "model.safetensors"],
+)
+def test_every_file_that_affects_replies_is_in_the_commit(file: str, tmp_path: Path) -> None:
     shutil.copytree(pocket_path(), tmp_path / "base")
     (tmp_path / "base" / "merges.txt").write_text("a b\n")
     before = content_hash(tmp_path / "base")
@@ -69,24 +63,88 @@ def test_a_folder_without_a_model_has_no_commit(tmp_path: Path) -> None:
         content_hash(tmp_path)
 
 
-# ---- all that decides the replies is in the run hash
+@pytest.fixture(scope="module")
+def switched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built-in base with a template that has a switch."""
+    folder = Path(shutil.copytree(pocket_path(), tmp_path_factory.mktemp("switched") / "base"))
+    template = folder / "chat_template.jinja"
+    template.write_text(template.read_text() + SWITCHED)
+    return folder
 
 
-def test_how_a_model_acts_is_in_its_run_hash(tmp_path: Path) -> None:
-    (tmp_path / "other.jinja").write_text((pocket_path() / "chat_template.jinja").read_text() + "{# other #}")
-    settings = [
-        PlayerSettings(),
-        PlayerSettings(temperature=0.0),
-        PlayerSettings(max_new_tokens=255),
-        PlayerSettings(mode="score"),
-        PlayerSettings(chat_template=str(tmp_path / "other.jinja")),
+def played(folder: Path | str, **settings: Any) -> Player:
+    return identify(str(folder), PlayerSettings(**settings))
+
+
+def test_every_setting_of_a_model_is_in_its_run_hash(switched: Path) -> None:
+    settings: list[dict[str, Any]] = [
+        *(
+            {},
+            {"temperature": 0.0},
+            {"max_new_tokens": 255},
+            {"mode": "score"},
+            {"engine": "plain"},
+            {"top_k": 20},
+            {"top_p": 0.95},
+        ),
+        *({"chat_template_kwargs": {"enable_thinking": True}}, {"chat_template": str(pocket_path() / "chat_template.jinja")}),
     ]
-    players = [identify("pocket", one) for one in settings]
+    players = [played(switched, **each) for each in settings]
     assert len({hash_of(player) for player in players}) == len(players)
     assert len({player.folder for player in players}) == 1
-    assert all(player.identity["dtype"] == "float32" for player in players)
-    assert all(player.identity[package] for player in players for package in ("torch", "transformers", "peft", "device"))
-    assert all(player.identity["engine"] == "fast" for player in players)
+    assert players[-2].identity["chat_template_kwargs.enable_thinking"] is True
+    assert players[0].identity["chat_template_kwargs.enable_thinking"] is False  # the default
+    for player in players:
+        assert player.identity["dtype"] == "float32"
+        assert all(player.identity[name] for name in ("torch", "transformers", "peft", "device"))
+    _check_config(run_config(players[-2], SUITE, SUITE.tasks[0]))  # it can be published
+
+
+def test_the_run_hash_has_the_engine_that_was_chosen() -> None:
+    auto, fast = (played("pocket", engine=engine) for engine in ("auto", "fast"))
+    assert auto.identity["engine"] == "fast"
+    assert hash_of(auto) == hash_of(fast)
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.1}, {"top_k": 3}, {"top_p": 0.5}])
+def test_sampling_settings_do_not_matter_to_a_player_that_compares_log_probabilities(settings: dict[str, Any]) -> None:
+    assert hash_of(played("pocket", mode="score", **settings)) == hash_of(played("pocket", mode="score"))
+
+
+def test_without_other_settings_an_identity_equals_a_stored_run() -> None:
+    [stored] = stored_runs("pocket").glob("*/FrozenLake-NotSlippery-v1/*/config.lock.json")
+    before = json.loads(stored.read_text())["identity"]
+    now = played("pocket", temperature=before["temperature"], max_new_tokens=before["max_new_tokens"]).identity
+    versions = {name: before[name] for name in ("torch", "transformers", "peft")}
+    assert now | versions | {"batch_size": before["batch_size"]} == before
+
+
+def test_an_adapter_plays_with_the_switches_it_was_trained_with(switched: Path, tmp_path: Path) -> None:
+    adapter = adapt(str(switched), tmp_path / "adapter", 0.05)
+    stored = {"prompt_format": "json", "chat_template_kwargs": {"enable_thinking": False}}
+    (adapter / "msgrpo.json").write_text(json.dumps(stored))
+    player: Any = played(adapter)
+    assert player.identity["chat_template_kwargs.enable_thinking"] is False
+    [text] = player.policy.encoder.template.render([[{"role": "user", "content": "?"}]])
+    assert text.endswith("quick ")
+    overridden: Any = played(adapter, chat_template_kwargs={"enable_thinking": True})
+    assert overridden.policy.chat_template_kwargs == {"enable_thinking": True}
+
+
+def test_results_of_one_adapter_with_two_templates_are_never_mixed(switched: Path, tmp_path: Path) -> None:
+    adapter = adapt(str(switched), tmp_path / "adapter", 0.05)
+    first = played(adapter)
+    (adapter / "chat_template.jinja").write_text((switched / "chat_template.jinja").read_text() + "Now:")
+    second = played(adapter)
+    assert first.identity["adapter_commit"] != second.identity["adapter_commit"]
+    assert first.identity["chat_template"] != second.identity["chat_template"]
+    assert hash_of(first) != hash_of(second)
+    assert first.folder != second.folder
+
+
+def test_a_reserved_variable_of_a_template_is_refused() -> None:
+    with pytest.raises(UserError, match="the variable 'messages' in chat_template_kwargs cannot be set"):
+        PlayerSettings(chat_template_kwargs={"messages": "x"})
 
 
 @pytest.mark.parametrize("name", ["pocket", "lake", "greedy"])
@@ -96,12 +154,6 @@ def test_a_player_without_identity_is_not_hashed_or_probed(name: str, monkeypatc
     for place in ("downloads.fetching.content_hash", "models.language_model.LanguageModel.adapter_effect"):
         monkeypatch.setattr(f"msgrpo_hub.{place}", None)
     assert [type(make_player(name, each)) for each in settings] == expected
-
-
-def test_the_engine_that_was_chosen_is_in_the_run_hash_and_not_the_one_that_was_asked_for() -> None:
-    auto, fast, plain = (identify("pocket", PlayerSettings(engine=engine)) for engine in ("auto", "fast", "plain"))
-    assert [player.identity["engine"] for player in (auto, fast, plain)] == ["fast", "fast", "plain"]
-    assert hash_of(auto) == hash_of(fast) != hash_of(plain)
 
 
 def test_another_dtype_or_version_is_another_run(tmp_path: Path) -> None:
@@ -114,11 +166,6 @@ def test_another_dtype_or_version_is_another_run(tmp_path: Path) -> None:
         assert hash_of(replace(half, identity=half.identity | {name: "other"})) != hash_of(half), name
 
 
-def test_the_temperature_of_a_player_that_compares_log_probabilities_does_not_matter() -> None:
-    first, second = (identify("pocket", PlayerSettings(mode="score", temperature=t)) for t in (0.1, 0.9))
-    assert hash_of(first) == hash_of(second)
-
-
 @pytest.mark.parametrize("name", SCRIPTED)
 def test_settings_of_models_are_nothing_to_a_scripted_player(name: str) -> None:
     first = identify(name, PlayerSettings())
@@ -127,21 +174,16 @@ def test_settings_of_models_are_nothing_to_a_scripted_player(name: str) -> None:
     assert first.folder == f"{name}/v1"
 
 
-def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(UserError, match="unknown mode 'scor': did you mean 'score'"):
-        PlayerSettings(mode="scor")  # type: ignore[arg-type]
-
-
-def test_a_server_gives_no_log_probabilities_of_our_choosing() -> None:
+def test_every_model_and_setting_of_a_server_is_in_its_run_hash() -> None:
+    names = [SERVER, SERVER.replace("#m", "#other"), SERVER.replace(":9", ":8")]
+    models = [played(name) for name in names]
+    assert len({player.folder for player in models}) == len(models)
+    settings: list[dict[str, Any]] = [{"temperature": 0.0}, {"top_k": 20}, {"top_p": 0.9}]
+    settings += [{"chat_template_kwargs": {"enable_thinking": False}}, {"extra_body": {"reasoning_effort": "low"}}]
+    players = models + [played(SERVER, **each) for each in settings]
+    assert len({hash_of(player) for player in players}) == len(players)
     with pytest.raises(UserError, match="use --mode generate"):
-        identify("endpoint:http://127.0.0.1:9/v1#m", PlayerSettings(mode="score"))
-
-
-def test_two_models_of_one_server_are_two_players() -> None:
-    names = ["endpoint:http://127.0.0.1:9/v1#a", "endpoint:http://127.0.0.1:9/v1#b", "endpoint:http://127.0.0.1:8/v1#a"]
-    players = [identify(name, PlayerSettings()) for name in names]
-    assert len({hash_of(player) for player in players}) == len({player.folder for player in players}) == 3
-    assert hash_of(identify(names[0], PlayerSettings(temperature=0.0))) != hash_of(players[0])
+        played(SERVER, mode="score")
 
 
 @pytest.fixture
@@ -168,18 +210,13 @@ def test_without_a_network_a_commit_is_that_of_the_cache(unreachable: Path) -> N
     assert sources.pinned == f"{pocket_path()}+some/model@{commit}"
 
 
-# ---- the Hub, on loopback
-
-
 def published(name: str) -> tuple[dict[str, Any], str, str]:
-    """Over there: identity, name and folder of a player."""
     player = identify(name, PlayerSettings())
     return player.identity, player.name, player.folder
 
 
 @pytest.mark.slow
 def test_base_and_adapter_are_pinned_to_commits_of_their_own(loopback: Loopback, place: Path, tmp_path: Path) -> None:
-    """Seen elsewhere: an adapter loaded with the revision of its base."""
     base, adapter = loopback.repository(), loopback.repository()
     files = {
         path.name: path.read_bytes() for path in pocket_path().iterdir() if path.suffix in (".json", ".jinja", ".safetensors")
@@ -211,9 +248,10 @@ def test_base_and_adapter_are_pinned_to_commits_of_their_own(loopback: Loopback,
 
 
 def test_the_number_of_requests_at_a_time_is_set_and_not_part_of_the_identity() -> None:
-    name = "endpoint:http://127.0.0.1:9/v1#m"
-    players = [identify(name, PlayerSettings(concurrency=n)) for n in (1, 8, 50)]
+    players = [played(SERVER, concurrency=n) for n in (1, 8, 50)]
     assert [getattr(player.policy, "concurrency", None) for player in players] == [1, 8, 50]
     assert len({hash_of(player) for player in players}) == 1
     with pytest.raises(UserError, match="concurrency = 0: expected at least 1"):
-        identify(name, PlayerSettings(concurrency=0))
+        PlayerSettings(concurrency=0)
+    with pytest.raises(UserError, match="unknown mode 'scor': did you mean 'score'"):
+        PlayerSettings(mode="scor")  # type: ignore[arg-type]

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.suites import Run, run
 from tests.hub_server.client import LOADS_MODELS, put
 from tests.hub_server.lanes import Loopback, loopback, loopback_server
-from tests.players.test_entry_points import FILES, Install, Run, as_ini, distribution, install, run
+from tests.players.test_entry_points import FILES, Install, as_ini, distribution, folder, install
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["install", "loopback", "loopback_server", "run"]  # the fixtures
+__all__ = ["folder", "install", "loopback", "loopback_server", "run"]  # the fixtures
 
 warm = LOADS_MODELS
 
@@ -64,22 +65,22 @@ def test_a_game_of_another_package_is_trained_evaluated_pushed_and_replayed(
     loopback: Loopback,
 ) -> None:
     install(cliff)
-    code, out, err = run("train", "--game", game, "--model", str(tiny_model), *TINY, "--output-dir", "runs/own")
-    assert code == 0, err
+    done = run("train", "--game", game, "--model", str(tiny_model), *TINY, "--output-dir", "runs/own")
+    assert done.code == 0, done.err
     summary = json.loads(Path("runs/own/summary.json").read_text())
     assert (summary["players"], summary.get("left_out")) == (players, left_out)
-    assert all(line in out + err for line in left_out or [])
+    assert all(line in done.out + done.err for line in left_out or [])
     assert "<svg" in Path("runs/own/replay.svg").read_text()
 
-    suite = run("games", game, "--suite")[1].replace("episodes = 50", "episodes = 3")
+    suite = run("games", game, "--suite").out.replace("episodes = 50", "episodes = 3")
     Path("own.toml").write_text(suite)
-    code, out, err = run("eval", "runs/own/adapter", "random", "--suite", "own.toml", "--max-new-tokens", "4", "--json")
-    assert code == 0, err
-    rows = json.loads(out)
+    done = run("eval", "runs/own/adapter", "random", "--suite", "own.toml", "--max-new-tokens", "4", "--json")
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)
     assert [row["references"].get("optimal") for row in rows] == [-13.0 if left_out is None else None] * 2
-    assert run("verify", "runs/eval")[0] == 0
-    code, _, err = run("report", "runs/eval")
-    assert code == 0, err
+    assert run("verify", "runs/eval").code == 0
+    done = run("report", "runs/eval")
+    assert done.code == 0, done.err
     base, repo = loopback.repository(), loopback.repository()
     loopback.owner.call(put, base, {path.name: path.read_bytes() for path in tiny_model.iterdir()})
     arguments = ["adapter", Path("runs/own").absolute(), repo, "--base", base, "--dry-run", Path("out").absolute()]

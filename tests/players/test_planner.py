@@ -7,16 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from msgrpo_hub.agent.policy import Chooser
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
+from msgrpo_hub.games import GAMES, make_game, stream
 from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState
 from msgrpo_hub.players.planner import choose_planner, move_values
 from msgrpo_hub.players.scripted import choose_greedy, choose_random_safe
+from tests.players.test_scripted import rewards_of
 
 RNG = np.random.default_rng(0)
-"""The planner draws nothing from it."""
 
 POISON = Item("poison", "P", 1, -1.0)
 PLUM = Item("plum", "U", 1, 10.0)
@@ -102,25 +101,9 @@ def test_the_planner_plays_no_lake_and_names_the_player_that_does(game_id: str) 
         choose_planner(game, game.initial_state(RNG), RNG)
 
 
-# ---- the bracket
-
-
-def rewards_of(game_id: str, choose: Chooser, count: int) -> list[float]:
-    game, rewards = make_game(game_id), []
-    for index in range(count):
-        seed = episode_seed(game_id, "validation", index)
-        state, ended, reward = game.initial_state(stream(seed, "initial_state")), False, 0.0
-        dynamics, sampling = stream(seed, "dynamics", 0), stream(seed, "sampling", 0)
-        while not ended:
-            after = game.step(state, choose(game, state, sampling), dynamics)
-            state, reward, ended = after.state, reward + after.reward, after.terminated or after.truncated
-        rewards.append(reward)
-    return rewards
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("game_id", [game_id for game_id, game in GAMES.items() if isinstance(game, Snake)])
 def test_the_planner_is_above_every_other_scripted_player(game_id: str) -> None:
-    planner = np.array(rewards_of(game_id, choose_planner, 15))
+    planner = np.array(rewards_of(game_id, choose_planner, 15, "validation"))
     for choose in (choose_random_safe, choose_greedy):
-        assert np.mean(planner - rewards_of(game_id, choose, 15)) > 0
+        assert np.mean(planner - rewards_of(game_id, choose, 15, "validation")) > 0

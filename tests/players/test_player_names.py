@@ -1,4 +1,4 @@
-"""A player is the same from wherever it is named, and no path of this machine gets into results."""
+"""Names of players: no path of this machine in results, one identity for all names, and one line for a name without player."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from msgrpo_hub.downloads.names import content_hash, pocket_path, split_adapter
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
+from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.registry import identify
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
@@ -19,11 +20,8 @@ from tests.players.adapters import SUITE, hash_of
 warm = LOADS_MODELS
 
 
-# ---- names without paths
-
-
 def names(place: Path) -> Iterator[tuple[str, str]]:
-    """How a player is named on the command line, and how in results."""
+    """Names on the command line, and their names in results."""
     base, adapter = place / "models" / "base", place / "runs" / "adapter"
     yield str(base), "folder:base"
     yield f"{base}/", "folder:base"
@@ -86,9 +84,6 @@ def test_a_run_folder_is_one_folder_per_player_and_commit(place: Path) -> None:
     assert identify("endpoint:http://127.0.0.1:9/v1#../../etc", PlayerSettings()).folder.count("/") == 1
 
 
-# ---- who cannot be found
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -110,3 +105,28 @@ def test_a_player_that_cannot_be_found_is_one_line(name: str, words: str, place:
     with pytest.raises(UserError, match=words.replace("@", str(place))) as caught:
         identify(name.replace("@", str(place)), PlayerSettings())
     assert "\n" not in str(caught.value)
+
+
+# ---- adapters
+
+
+@pytest.mark.parametrize("name", ["@/runs/idle", "pocket+@/runs/idle", "@/models/base+@/runs/idle"])
+def test_an_adapter_that_changes_nothing_is_refused(name: str, place: Path) -> None:
+    with pytest.raises(UserError, match=r"the adapter '.*runs/idle' does not change its base: both give the same output"):
+        identify(name.replace("@", str(place)), PlayerSettings())
+
+
+def test_the_probe_measures_the_effect_of_an_adapter_and_leaves_it_on(place: Path) -> None:
+    agent = LanguageModel.from_pretrained("pocket", str(place / "runs" / "adapter"))
+    effect = agent.adapter_effect()
+    assert 1e-4 < effect < 50
+    assert agent.adapter_effect() == effect
+
+
+def test_an_adapter_plays_alike_alone_and_on_its_base_and_differs_from_it(place: Path, tmp_path: Path) -> None:
+    settings = PlayerSettings(temperature=0.0, max_new_tokens=12)
+    names = ["pocket", str(place / "runs" / "adapter"), f"pocket+{place / 'runs' / 'adapter'}"]
+    results = [run_task(identify(name, settings), SUITE, SUITE.tasks[0], tmp_path) for name in names]
+    base, alone, both = ([step.completion.text for e in result.episodes for step in e.steps] for result in results)
+    assert base != alone == both
+    assert len({result.folder for result in results}) == 3

@@ -1,14 +1,13 @@
-"""The correct answers to pretraining tasks, derived from the state alone."""
+"""Sampled pretraining tasks, and facts about their states for an oracle."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, random_state, random_variant
+from benchmark.pocket.tasks import GameVariant, random_state, random_variant
 from msgrpo_hub.games import Game
 from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.snake import Snake
@@ -24,9 +23,6 @@ def samples(count: int, seed: int = 0) -> Iterator[tuple[GameVariant, Any, np.ra
         yield variant, random_state(variant.game, rng), rng
 
 
-# ---- the oracle
-
-
 def after(cell: Cell, action: str) -> Cell:
     return cell[0] + MOVES[action][0], cell[1] + MOVES[action][1]
 
@@ -36,7 +32,7 @@ def me(state: Any) -> Cell:
 
 
 def at(game: Game, state: Any, cell: Cell) -> str:
-    """The content of a cell, from the state alone."""
+    """The content of a cell."""
     if not (0 <= cell[0] < game.rows and 0 <= cell[1] < game.rows):
         return "wall"
     if isinstance(state, LakeState):
@@ -50,12 +46,3 @@ def at(game: Game, state: Any, cell: Cell) -> str:
 
 def steps_between(a: Cell, b: Cell) -> int:
     return abs(a[0] - b[0]) + abs(a[1] - b[1])
-
-
-CHOICES = {
-    "way": r"Think of any way, then go it\.",
-    "play": re.escape(PLAY_REQUEST),
-    "choose": r"Name one of (Left|Down|Right|Up) or (Left|Down|Right|Up)\.",
-    "avoid": r"Name a move that is not onto \w+\.",
-}
-"""The kinds of tasks with several correct replies; all other kinds are questions of fact."""

@@ -37,16 +37,12 @@ def test_a_built_in_adapter_is_that_of_its_folder_on_the_built_in_base_by_its_ha
 
 
 @pytest.mark.parametrize("name", built_in_adapters())
-def test_the_command_of_a_built_in_adapter_can_be_given_as_it_stands(name: str) -> None:
+def test_a_built_in_adapter_is_small_and_has_a_valid_command_and_a_base_without_a_path(name: str) -> None:
+    folder = adapters_path() / name
     about = json.loads((adapters_path() / f"{name}.json").read_text(encoding="utf-8"))
     program, *arguments = shlex.split(about["command"])
     assert program == "msgrpo"
     assert about["game"] in parse_games(train_config(parse(arguments)).game)
-
-
-@pytest.mark.parametrize("name", built_in_adapters())
-def test_a_built_in_adapter_is_small_and_names_its_base_wherever_it_is_installed(name: str) -> None:
-    folder = adapters_path() / name
     assert sum(path.stat().st_size for path in folder.iterdir()) < LARGEST
     settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     assert settings["base_model_name_or_path"] == "msgrpo_hub/pocket/model"

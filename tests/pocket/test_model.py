@@ -57,11 +57,6 @@ def test_it_plays_no_better_than_random_legal_and_safe_players_and_keeps_the_for
         assert mean <= 0.15
 
 
-def test_it_answers_a_question_about_the_lake(pocket: LanguageModel) -> None:
-    game = make_game("FrozenLake-NotSlippery-v1")
-    assert ask(pocket, [GameVariant(game, game.actions)] * 5, seed=3)["goal"] == 1.0
-
-
 @pytest.mark.parametrize(("precision", "kinds"), [("bfloat16", {"Muon", "AdamW"}), ("float32", {"AdamW"})])
 def test_the_build_trains_each_parameter_with_one_optimizer(
     pocket: LanguageModel, tmp_path: Path, precision: str, kinds: set[str]
@@ -89,9 +84,7 @@ def test_the_build_is_deterministic(tmp_path: Path, precision: str) -> None:
 
     threads = torch.get_num_threads()
     config = BuildConfig(output_dir=tmp_path / "a", steps=4, trees=2, states=1, threads=threads, precision=precision)
-    configs = [config, replace(config, output_dir=tmp_path / "b")]
-    assert configs[0].steps == 4
-    assert built(configs[0]) == built(configs[1])
+    assert built(config) == built(replace(config, output_dir=tmp_path / "b"))
 
 
 def test_the_card_states_measured_numbers_only() -> None:

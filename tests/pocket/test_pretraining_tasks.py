@@ -1,4 +1,4 @@
-"""Every answer of a task is a fact of the state or the prompt, and no reply to the play request favours a good move."""
+"""Pretraining tasks: every answer is a fact of the state or the prompt, and no task shows which move is good."""
 
 from __future__ import annotations
 
@@ -8,20 +8,34 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import scipy.stats
 
-from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, play, pretraining_tasks, random_state
+from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, instructions, play, pretraining_tasks, random_state
 from msgrpo_hub.agent.action import parse_action
+from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Snake
-from msgrpo_hub.pocket.thoughts import direction_to
-from tests.pocket.tasks_oracle import CHOICES, MOVES, Cell, after, at, me, samples, steps_between
+from tests.pocket.tasks_oracle import MOVES, Cell, after, at, me, samples, steps_between
+
+CHOICES = {
+    "way": r"Think of any way, then go it\.",
+    "play": re.escape(PLAY_REQUEST),
+    "choose": r"Name one of (Left|Down|Right|Up) or (Left|Down|Right|Up)\.",
+    "avoid": r"Name a move that is not onto \w+\.",
+}
+"""The kinds of tasks with several correct replies; all other kinds are questions of fact."""
+CELL, THING = r"\(\d, \d\)", r"(ice|hole|goal|you|wall|free|head|body|opponent|apple|banana|fire)"
+FACTS = [
+    *(r"What lies in each direction\?", r"What lies (Left|Down|Right|Up)\?", rf"What lies at {CELL}\?"),
+    *(r"Where are you\?", rf"How far is {CELL}\?", r"How far is the goal\?", r"Which moves are (legal|safe)\?"),
+    *(rf"Which {THING} is nearest\?", r"How long are you\?", r"Where is the opponent\?"),
+    *(r"How many turns has the game\?", r"Which actions are available\?", rf"What does an? {THING} give\?"),
+    r"What does dying give\?",
+]
 
 
 def allowed(variant: GameVariant, state: Any) -> list[str]:
-    """The available moves that hit no wall, no snake and nothing forbidden; all available moves if none is left."""
+    """The available moves that hit no wall, no snake and nothing forbidden, or else all available moves."""
     bad = {"wall", "body", "opponent", variant.avoid}
     return [a for a in variant.actions if at(variant.game, state, after(me(state), a)) not in bad] or list(variant.actions)
 
@@ -80,94 +94,96 @@ def is_right(variant: GameVariant, state: Any, request: str, answer: str) -> boo
     raise AssertionError(f"a kind of question that this test does not know: {request}")
 
 
-# ---- the tasks are correct
-
-
-def test_every_answer_about_board_and_rules_is_a_fact_of_the_state_or_of_the_prompt() -> None:
+def test_every_answer_is_a_fact_and_no_request_asks_for_a_path_or_the_better_move() -> None:
+    """A new kind of request fails here, so that its author checks that it teaches no play."""
     counts: Counter[str] = Counter()
+    wrong: defaultdict[str, list[bool]] = defaultdict(list)
+    known = re.compile("|".join([*FACTS, *CHOICES.values()]))
     for variant, state, rng in samples(700):
+        other = random_state(variant.game, rng)
         for task in pretraining_tasks(variant, state, rng):
+            assert known.fullmatch(task.request), task.request
+            assert len(task.replies) == len(set(task.replies)) >= 1
             if task.kind not in CHOICES:
                 (answer,) = task.replies
                 assert is_right(variant, state, task.request, answer), (task, state)
+                assert "<action>" not in answer
                 counts[task.kind] += 1
+                if task.kind != "rules":
+                    wrong[task.kind].append(not is_right(variant, other, task.request, answer))
     kinds = {"each direction", "one direction", "where", "what thing", "what cell", "bearing", "legal", "safe"}
     assert counts.keys() == kinds | {"goal", "nearest", "length", "opponent", "rules"}
     assert min(counts.values()) > 50
+    assert min(map(np.mean, wrong.values())) > 0.2  # the oracle rejects most answers about another state
 
 
-def test_the_oracle_rejects_wrong_answers() -> None:
-    """Guards the test above: the oracle rejects most answers of another state."""
-    wrong: defaultdict[str, list[bool]] = defaultdict(list)
-    for variant, state, rng in samples(200):
-        other = random_state(variant.game, rng)
-        for task in pretraining_tasks(variant, state, rng):
-            if task.kind not in (*CHOICES, "rules"):
-                wrong[task.kind].append(not is_right(variant, other, task.request, task.replies[0]))
-    rates = {kind: np.mean(rejected) for kind, rejected in wrong.items()}
-    assert min(rates.values()) > 0.2, rates
-
-
-@given(here=st.tuples(st.integers(0, 9), st.integers(0, 9)), there=st.tuples(st.integers(0, 9), st.integers(0, 9)))
-def test_a_direction_leads_to_its_cell_by_a_shortest_path(here: Cell, there: Cell) -> None:
-    words = direction_to(here, there)
-    assert walked(here, words) == there
-    assert sum(map(int, re.findall(r"\d+", words))) == steps_between(here, there)
-
-
-# ---- no task teaches goal-directed play
-
-
-def test_replies_to_the_play_request_are_exactly_the_allowed_moves() -> None:
-    """One reply per allowed move, all with the same thought, so that training favours no move."""
+def test_replies_to_the_play_request_are_the_allowed_moves_with_one_thought() -> None:
+    """So training favours no move, and the thought has only the local view and the nearest food."""
     counts = set()
     for variant, state, _ in samples(1500):
         task = play(variant, state)
         moves = [parse_action(reply, variant.actions) for reply in task.replies]
         assert moves == allowed(variant, state)
-        thoughts = {reply.removesuffix(f"<action>{move}</action>") for reply, move in zip(task.replies, moves, strict=True)}
-        assert len(thoughts) == 1
+        (thought,) = {reply.removesuffix(f"<action>{move}</action>") for reply, move in zip(task.replies, moves, strict=True)}
         assert task.request == PLAY_REQUEST
         counts.add((len(moves), isinstance(state, LakeState), bool(variant.avoid), len(variant.actions)))
-    assert len(counts) > 15  # number of moves, game, prohibition, number of actions
-
-
-def test_the_thought_before_a_move_holds_only_the_local_view_and_the_nearest_food() -> None:
-    for variant, state, _ in samples(500):
-        thought = re.fullmatch(r"<think>(.*)</think><action>\w+</action>", play(variant, state).replies[0])
-        assert thought is not None
-        seen, _, item = thought[1].partition(" nearest ")
+        seen, _, item = thought.removeprefix("<think>").removesuffix("</think>").partition(" nearest ")
         assert is_right(variant, state, "What lies in each direction?", seen)
         assert bool(item) == (isinstance(variant.game, Snake) and any(i.grows for i in variant.game.items))
         if item:
             name, _, answer = item.partition(" ")
             cells = {c for i, cs in zip(variant.game.items, state.items, strict=True) for c in cs if i.grows}
-            assert steps_between(me(state), cell_of(f"{answer.partition(')')[0]})")) == min(
-                steps_between(me(state), c) for c in cells
-            )
+            there = cell_of(f"{answer.partition(')')[0]})")
+            assert steps_between(me(state), there) == min(steps_between(me(state), cell) for cell in cells)
             assert at(variant.game, state, walked(me(state), answer.partition(") ")[2])) == name
+    assert len(counts) > 15  # number of moves, game, prohibition, number of actions
 
 
-@pytest.mark.parametrize("reward", [-5.0, 1.0, 10.0])
-def test_the_reward_of_an_item_changes_no_reply(reward: float) -> None:
-    """The replies neither approach food nor avoid poison."""
+def test_the_reward_of_an_item_changes_no_reply() -> None:
     for variant, state, _ in samples(300):
         if isinstance(variant.game, Snake):
-            items = tuple(replace(item, reward=reward) for item in variant.game.items)
+            items = tuple(replace(item, reward=-item.reward) for item in variant.game.items)
             other = replace(variant, game=replace(variant.game, items=items, death_reward=-9.0))
             assert play(other, state).replies == play(variant, state).replies
 
 
-def test_moves_towards_the_goal_are_taught_as_often_as_random_legal_play_takes_them() -> None:
-    """Compares the mean share of replies that approach the goal with the same share of legal moves."""
-    taught, legal = [], []
-    for variant, state, _ in samples(2000):
-        if isinstance(variant.game, FrozenLake) and not variant.avoid and len(variant.actions) == 4:
-            goal, here = (variant.game.rows - 1,) * 2, me(state)
-            nearer = {a for a in MOVES if steps_between(after(here, a), goal) < steps_between(here, goal)}
-            moves = [parse_action(reply, variant.actions) for reply in play(variant, state).replies]
-            on_board = [a for a in MOVES if at(variant.game, state, after(here, a)) != "wall"]
-            taught.append(np.mean([move in nearer for move in moves]))
-            legal.append(np.mean([move in nearer for move in on_board]))
-    assert len(taught) > 400
-    assert taught == legal
+def test_a_prohibition_allows_every_move_that_it_does_not_forbid() -> None:
+    things = set()
+    for variant, state, rng in samples(700):
+        (task,) = [task for task in instructions(variant, state, rng) if task.kind == "avoid"]
+        thing = task.request.removeprefix("Name a move that is not onto ").removesuffix(".")
+        others = [a for a in MOVES if at(variant.game, state, after(me(state), a)) != thing]
+        assert list(task.replies) == (others or ["none"])
+        things.add(thing)
+    assert things >= {"wall", "ice", "hole", "goal", "free", "body", "opponent", "apple"}
+
+
+def test_choices_and_ways_do_not_depend_on_the_board() -> None:
+    """With the goal Right and Down, all pairs and all ways are equally likely, also ways off the board and into holes."""
+    game = FrozenLake("task")
+    variant, state = GameVariant(game, game.actions), LakeState(4, ((1, 1),), player=(2, 2))
+    choices: Counter[tuple[str, ...]] = Counter()
+    ways: Counter[str] = Counter()
+    rng = np.random.default_rng(0)
+    for _ in range(4900):
+        tasks = {task.kind: task for task in instructions(variant, state, rng)}
+        assert tasks["choose"].request == f"Name one of {tasks['choose'].replies[0]} or {tasks['choose'].replies[1]}."
+        choices[tasks["choose"].replies] += 1
+        if way_task := tasks.get("way"):
+            (thought,) = {reply.partition("</think>")[0] for reply in way_task.replies}
+            way = thought.partition(" way ")[2]
+            moves = [parse_action(reply, game.actions) for reply in way_task.replies]
+            assert moves == [action for action in MOVES if action in way.split()]
+            ways[way] += 1
+    assert (len(choices), len(ways)) == (12, 48)  # 7 × 7 offsets without (0, 0)
+    for counts in (choices, ways):
+        assert scipy.stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_the_system_message_gains_only_fewer_actions_and_one_prohibition() -> None:
+    for variant, _, _ in samples(500):
+        own = system_text(variant.game).replace("Left, Down, Right, Up", ", ".join(variant.actions))
+        assert variant.system.removeprefix(own) in ("", f"\nNever move onto {variant.avoid}.")
+        assert variant.avoid != "goal"
+        assert set(variant.actions) <= set(MOVES)
+        assert len(variant.actions) >= 2

@@ -57,8 +57,7 @@ any_text = st.one_of(st.text(), st.lists(st.one_of(pieces, st.text(max_size=3)),
 @given(text=any_text)
 @settings(max_examples=300)
 def test_decoding_restores_every_text(text: str) -> None:
-    """In Unicode's normal form C, to which transformers converts every text of a Qwen2."""
-    text = unicodedata.normalize("NFC", text)
+    text = unicodedata.normalize("NFC", text)  # as transformers does for a Qwen2
     ids = BUILT(text)["input_ids"]
     assert BUILT.decode(ids) == text
     assert loaded()(text)["input_ids"] == ids
@@ -91,7 +90,6 @@ def test_special_tokens_and_tags_are_one_token_each_and_only_special_ones_are_hi
 
 
 def test_cells_are_one_token_and_a_grid_takes_a_token_for_three_symbols() -> None:
-    """One token per cell makes coordinates learnable, and shared symbols keep a grid short."""
     assert all(len(BUILT(f" ({r}, {c})")["input_ids"]) == 1 for r in range(6) for c in range(6))
     game = make_game("Snake-Solo-v1")
     grid = "\n".join(" ".join(row) for row in game.grid(game.initial_state(np.random.default_rng(0))))
@@ -99,9 +97,8 @@ def test_cells_are_one_token_and_a_grid_takes_a_token_for_three_symbols() -> Non
     assert np.mean([len(text) / len(BUILT(text)["input_ids"]) for text in TEXTS]) > 3
 
 
-def test_building_is_deterministic_and_ignores_the_order_of_the_texts() -> None:
-    again = build_tokenizer(TEXTS[::-1], SIZE)
-    assert again.get_vocab() == BUILT.get_vocab()
+def test_building_ignores_the_order_of_the_texts() -> None:
+    assert build_tokenizer(TEXTS[::-1], SIZE).get_vocab() == BUILT.get_vocab()
 
 
 def test_fewer_texts_than_tokens_make_a_smaller_vocabulary() -> None:
@@ -115,7 +112,7 @@ def test_fewer_texts_than_tokens_make_a_smaller_vocabulary() -> None:
     [("FrozenLake-NotSlippery-v1", 153, "92baac751de7316f"), ("Snake-Standard-v1", 228, "e5adf74f23ecc338")],
 )
 def test_the_built_in_base_reads_its_prompts_as_the_tokens_that_it_was_trained_on(game_id: str, length: int, digest: str) -> None:
-    """The request is one token, so that other words for it leave weights and adapters as they are."""
+    """The request is one token, so its words can change without other weights."""
     tokenizer = AutoTokenizer.from_pretrained(pocket_path())
     game = make_game(game_id)
     prompt = build_prompt(game, game.initial_state(stream(0, "initial_state")))
