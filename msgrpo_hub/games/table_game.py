@@ -26,7 +26,7 @@ def _environment(path: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A position of an environment, the number of turns played, and whether the episode has ended, which is a success."""
+    """A position of an environment, the number of turns played, and whether the episode has ended with success."""
 
     position: int
     turn: int = 0
@@ -42,7 +42,7 @@ class TableGame:
     view: View = "full"
 
     environment: ClassVar[str]
-    """`module:class` of an environment with `P` and `initial_state_distrib`, as those of gymnasium."""
+    """`module:class` of an environment with `P` and `initial_state_distrib`, as in gymnasium."""
     rows: ClassVar[int]
     columns: ClassVar[int]
     actions: ClassVar[tuple[str, ...]]
@@ -53,7 +53,7 @@ class TableGame:
     symbols: ClassVar[Mapping[str, str]]
     reward_range: ClassVar[tuple[float, float]]
     idle_reward: ClassVar[float] = 0.0
-    """The reward of a turn without an action, which does not change the position."""
+    """The reward of a turn without an action; the position stays."""
 
     @property
     def return_range(self) -> tuple[float, float]:

@@ -35,7 +35,7 @@ def start_play(
     Args:
         game: the rules.
         prompt_format: how prompts are rendered and replies are parsed.
-        seed: the seed of the start. If its board belongs to another split, the start is that of the split's episode `seed`.
+        seed: the seed of the start. If its board belongs to another split, the start is the split's episode `seed`.
         member: the seed of the dynamics, such as slips and spawns. None samples one, so that the episodes of a group, which
             share their seed, do not share their dynamics.
         split: the split of the board.

@@ -46,7 +46,7 @@ def connect(base_url: str) -> Any:
         raise UserError("this game needs the package 'openenv': pip install 'msgrpo-hub[openenv]'") from error
 
     class OneConnection(openenv.GenericEnvClient):  # type: ignore[misc,name-defined]
-        """Never reconnects by itself: a new connection has another environment, without an episode."""
+        """Never reconnects: a new connection has another environment, without an episode."""
 
         async def _ensure_connected(self) -> None:
             if self._ws is None:
@@ -62,10 +62,7 @@ def connect(base_url: str) -> Any:
 
 
 def meaning(error: BaseException) -> Literal["lost", "full", "refused", ""]:
-    """The meaning of a client's error: a lost connection, no free session, a late answer or refusal, or something else.
-
-    `websockets` is not imported without a client, so its error is known by its name.
-    """
+    """The meaning of a client's error: a lost connection, no free session, a late answer or refusal, or something else."""
     if isinstance(error, ConnectionError) or type(error).__name__.startswith("ConnectionClosed"):
         return "lost"
     if isinstance(error, RuntimeError) and "CAPACITY_REACHED" in str(error):
@@ -300,7 +297,7 @@ class OpenEnvGame:
         raise UserError(f"{self.id}: {self.base_url} closed {_TRIES} sessions in one turn: see the server's log")
 
     def _in_range(self, reward: float) -> bool:
-        """Whether a reward is within `reward_range`, up to the rounding of float32, in which a server may compute."""
+        """Whether a reward is within `reward_range`, up to rounding: a server may compute in float32."""
         low, high = self.reward_range
         slack = _ROUNDING * max(abs(low), abs(high))
         return low - slack <= reward <= high + slack

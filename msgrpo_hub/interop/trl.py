@@ -4,7 +4,7 @@
 reply and the return of the whole episode, which the paper credits to every step. TRL computes the advantages. Its gradient is an
 unbiased sample of the gradient of all steps, each weighted by 1 / (steps of its episode).
 
-`trl_environment` gives `GRPOTrainer(environment_factory=...)` an environment with one tool, `play`, which takes the whole reply.
+`trl_environment` gives `GRPOTrainer(environment_factory=...)` an environment with one tool, `play`, for the whole reply.
 The model keeps its conversation. TRL needs a chat template that it knows and that has tools.
 """
 

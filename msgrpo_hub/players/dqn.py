@@ -36,7 +36,7 @@ def centred(game: Game, board: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
     Returns:
         Zeros and ones ((K − 1) · (2R − 1) · (2C − 1),): all planes except the player's, shifted. Off the board every plane is 0,
-        even that of free cells, so that walls are visible.
+        also the plane of free cells, so that walls are visible.
     """
     me, rows, columns = list(game.symbols).index(YOU), game.rows, game.columns
     ((row, column),) = np.argwhere(board[me])

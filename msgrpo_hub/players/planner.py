@@ -75,7 +75,7 @@ def move_values(game: Snake, state: SnakeState) -> Floats:
 def _can_go_on(
     game: Snake, body: tuple[Cell, ...], cell: Cell, others: Collection[Cell], food: Collection[Cell], moves: int
 ) -> bool:
-    """Whether a snake that enters a cell can then make this many moves without a wall, itself, or `others`, which do not move.
+    """Whether a snake that enters a cell can then make this many moves without a wall, itself, or the resting `others`.
 
     The plan uses the current body only, and might lead into a dead end that the body closes.
     """

@@ -1,7 +1,7 @@
 """The kinds of players: a name is parsed once into an object that loads the player and knows its identity.
 
 An identity is everything that determines a player's replies, as plain data, pinned to commits: base and adapter each have a
-revision, and a folder is identified by the hash of its weights. Results stored by name alone would mix different models.
+revision, and a folder is identified by the hash of its weights. Results stored only by name would mix different models.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class PlayerKind(ABC):
 
     @abstractmethod
     def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:
-        """The policy alone, without its identity. Arguments and errors as for `identify`."""
+        """The policy without its identity. Arguments and errors as for `identify`."""
 
     @abstractmethod
     def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
@@ -182,7 +182,7 @@ class ModelPlayer(PlayerKind):
     def policy(
         self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None, pinned: str | None = None
     ) -> Policy:
-        """The policy alone; `pinned` is the name with the commits of its sources."""
+        """The policy without its identity; `pinned` is the name with the commits of its sources."""
         from msgrpo_hub.models.language_model import LanguageModel  # loads torch only when needed
         from msgrpo_hub.models.scoring import ScorePolicy
 
@@ -252,7 +252,7 @@ def find_player(name: str) -> PlayerKind:
     """Parses the name of a player.
 
     Raises:
-        UserError: the name is close to that of a known player, but not equal.
+        UserError: the name is close to the name of a known player, but not equal.
     """
     if name in SCRIPTED:
         return CodePlayer(name, "scripted")

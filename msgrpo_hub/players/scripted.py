@@ -45,7 +45,7 @@ def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # n
     ahead = {action: neighbour(scene.player, action, game.directions) for action in game.actions}
     careful = [action for action in safe if ahead[action] not in scene.contested] or safe or game.actions
     moves = {ahead[action]: action for action in careful}
-    # 2) The one that starts a shortest path to a wanted cell around the blocked ones.
+    # 2) The first step of a shortest path to a wanted cell around the blocked ones.
     queue = deque(moves.items())
     seen = {scene.player, *scene.blocked, *moves}
     while queue:
