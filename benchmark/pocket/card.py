@@ -110,7 +110,7 @@ The model was trained by supervised learning on random boards that no play produ
 - Questions about the rules in the prompt: rewards, number of turns, available actions.
 - Requests to choose ("Name a move that is not onto a hole", "Name one of Left or Up"). Every choice that satisfies the
   request is equally likely.
-- Requests to act. The model first describes its surroundings, then takes one of the allowed moves, all equally likely. On the lake,
+- Requests to act. The model first describes the board, then takes one of the allowed moves, all equally likely. On the lake,
   a move is allowed if it does not walk into a wall; in Snake, if it does not hit a wall or a snake. In some tasks fewer
   actions are available, or a rule forbids one kind of cell.
 - "Think of any way, then go it." The model names one or two random directions, regardless of the board, and takes one of
