@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import warnings
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
-    """The base with an adapter. PEFT decides which weight belongs to which layer, also if it renames or fuses weights.
+    """Adds an adapter to the base. PEFT decides which weight belongs to which layer, also if it renames or fuses weights.
 
     If the adapter stores embeddings of another size, the base gets that size and the attribute `resized_embeddings`.
 
@@ -58,18 +59,15 @@ def load_adapter(model: PreTrainedModel, found: Fetched) -> PeftModel:
         embeddings = {layer.weight.data_ptr() for layer in layers if layer is not None}  # PEFT stores these with some adapters
         with warnings.catch_warnings(action="ignore"):  # missing weights are counted below
             adapted = PeftModel.from_pretrained(model, found.folder, config=config, local_files_only=True).eval()
-            loaded: Any = set_peft_model_state_dict(adapted, weights)  # the only call that reports what was not loaded
+            loaded: Any = set_peft_model_state_dict(adapted, weights)  # the only call that reports missing weights
     except Exception as error:  # PEFT raises errors of every class for settings and weights that do not fit
         raise UserError(f"{refused}: {' '.join(str(error).split())[:300] or type(error).__name__}") from error
 
-    def is_stored(name: str) -> bool:  # whether PEFT stores this weight with the adapter
-        of_adapter = "default" in name.split(".")  # PEFT's name for the adapter
-        bias = (config.bias == "all" and "bias" in name) or (config.bias == "lora_only" and name.endswith(".base_layer.bias"))
-        return of_adapter or bias
-
     state, not_loaded = adapted.state_dict(), set(loaded.missing_keys)
-    own = {name for name, _ in adapted.named_parameters() if is_stored(name)}
-    of_base = [name for name in state.keys() - not_loaded if not is_stored(name)]
+    biases = {"all": r".*bias.*", "lora_only": r".*\.base_layer\.bias"}.get(config.bias, "$")
+    stored = {name for name in state if "default" in name.split(".") or re.fullmatch(biases, name)}  # "default" is the adapter
+    own = {name for name, _ in adapted.named_parameters()} & stored
+    of_base = state.keys() - not_loaded - stored
     unused = [name for name in loaded.unexpected_keys if ".modules_to_save." not in name]  # copies that PEFT writes and ignores
     extra = len(unused) + sum(state[name].data_ptr() not in embeddings for name in of_base)
     if extra or own & not_loaded:

@@ -12,7 +12,7 @@ that distribution, and each reply counts them (`NEAR`).
 
 A comparison with uncached forward passes decides which forward computes the model (`forward`, `engine_check`).
 
-Sampling changes the model while it lasts (its attention and, merged, its weights), so threads that use one model take turns.
+Sampling changes the model for its duration (attention, merged weights), so threads that use one model take turns.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from transformers import PreTrainedModel
 from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
 from msgrpo_hub.models.devices import on_threads, to_device
 from msgrpo_hub.models.engine_check import choose_forward
-from msgrpo_hub.models.forward import FastForward, PlainForward
+from msgrpo_hub.models.forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
-from msgrpo_hub.models.sampling import IntArray, Replies, Sample, TokenIds, distinct, fork
+from msgrpo_hub.models.sampling import GivenReplies, IntArray, Replies, Sample, TokenIds, distinct, fork
 from msgrpo_hub.models.weights import merged, weights_version
 
 Node = tuple[int, int | TokenIds]
@@ -96,7 +96,7 @@ class Engine:
     max_rows: int = 512
     kind: EngineName = "auto"
     threads: int | None = None
-    _forward: FastForward | PlainForward | None = None
+    _forward: FastForward | None = None
     _checked_window: bool = False
     _weights: tuple[object, ...] = ()
     _playing: ExitStack | None = None
@@ -118,22 +118,8 @@ class Engine:
         top_p: float = 1.0,
     ) -> list[Sample]:
         """One reply per prompt. Temperature 0 is greedy and records the log-probabilities at temperature 1."""
-        if not prompts:
-            return []
         replies = Replies(prompts, rngs, temperature, max_new_tokens, self.end_ids, top_k, top_p)
-        with self._computing(prompts, max_new_tokens) as forward:
-            waiting = self._replay_cached(replies, np.arange(len(prompts)))
-            while len(waiting):
-                # Equal prompts are side by side, so that they share rows. With a cache, one reply to every prompt comes first,
-                # then a second: the others then find most of their logits cached.
-                before, key_of = Counter[TokenIds](), {}
-                for i in waiting.tolist():
-                    key_of[i] = (before[prompts[i]] if self._cache.capacity else 0, prompts[i])
-                    before[prompts[i]] += 1
-                waiting = np.array(sorted(key_of, key=key_of.__getitem__), np.int64)
-                batch = forward.batches([prompts[i] for i in waiting], self.max_rows)[0]
-                self._sample_batch(forward, replies, waiting[batch])
-                waiting = self._replay_cached(replies, np.delete(waiting, batch))
+        self._extend(replies, max_new_tokens)
         return replies.samples()
 
     @contextmanager
@@ -164,26 +150,10 @@ class Engine:
         """
         pairs = sorted({(prompt, tokens) for prompt, options in zip(prompts, continuations, strict=True) for tokens in options})
         assert all(tokens for _, tokens in pairs)
-        if not pairs:
-            return [[] for _ in prompts]
-        score_of: dict[tuple[TokenIds, TokenIds], list[float]] = {}
-        with self._computing(prompts, max(len(tokens) for _, tokens in pairs)) as forward:
-            for batch in forward.batches([prompt for prompt, _ in pairs], self.max_rows):
-                of_batch = [pairs[k] for k in batch]
-                score_of |= zip(of_batch, forward.score(of_batch), strict=True)
+        replies = GivenReplies(pairs)
+        self._extend(replies, max((len(tokens) for _, tokens in pairs), default=0))
+        score_of = dict(zip(pairs, replies.log_probs, strict=True))
         return [[score_of[prompt, tokens] for tokens in options] for prompt, options in zip(prompts, continuations, strict=True)]
-
-    @contextmanager
-    def _computing(self, prompts: Sequence[TokenIds], new_tokens: int) -> Iterator[FastForward | PlainForward]:
-        """The forward for these prompts, switched to sampling, with their shared prefix computed."""
-        with self._lock, torch.no_grad():
-            forward = self.choose(max(prompts, key=len), new_tokens)
-            with on_threads(self.threads), forward.acting():
-                if (weights := weights_version(self.model)) != self._weights:
-                    self._cache, self._weights = LogitCache(self._cache.capacity), weights
-                    forward.forget()
-                forward.share(prompts)
-                yield forward
 
     def log_probs(self, batch: TokenBatch, temperature: float) -> Tensor:
         """(K,) log p(target | its context) in float32, with a gradient, under the distribution of sampling.
@@ -208,7 +178,7 @@ class Engine:
         """Rows passed to the model so far, in prefills and decoding steps."""
         return self._forward.rows if self._forward else 0
 
-    def choose(self, prompt: TokenIds, new_tokens: int) -> FastForward | PlainForward:
+    def choose(self, prompt: TokenIds, new_tokens: int) -> FastForward:
         """The forward of this model: compared with uncached passes once, and once more when windows begin to matter.
 
         Raises:
@@ -224,7 +194,32 @@ class Engine:
                     self._playing.enter_context(self._forward.acting())
             return self._forward
 
-    def _replay_cached(self, replies: Replies, live: IntArray) -> IntArray:
+    def _extend(self, replies: Replies | GivenReplies, new_tokens: int) -> None:
+        """Extends replies until all have ended; each gets at most this many tokens."""
+        prompts = replies.prompts
+        if not prompts:
+            return
+        with self._lock, torch.no_grad():
+            forward = self.choose(max(prompts, key=len), new_tokens)
+            with on_threads(self.threads), forward.acting():
+                if (weights := weights_version(self.model)) != self._weights:
+                    self._cache, self._weights = LogitCache(self._cache.capacity), weights
+                    forward.forget()
+                forward.share(prompts)
+                waiting = self._replay_cached(replies, np.arange(len(prompts)))
+                while len(waiting):
+                    # Equal prompts are side by side, so that they share rows. With a cache, one reply to every prompt comes
+                    # first, then a second: the others then find most of their logits cached.
+                    before, key_of = Counter[TokenIds](), {}
+                    for i in waiting.tolist():
+                        key_of[i] = (before[prompts[i]] if self._cache.capacity else 0, prompts[i])
+                        before[prompts[i]] += 1
+                    waiting = np.array(sorted(key_of, key=key_of.__getitem__), np.int64)
+                    batch = forward.batches([prompts[i] for i in waiting], self.max_rows)[0]
+                    self._extend_batch(forward, replies, waiting[batch])
+                    waiting = self._replay_cached(replies, np.delete(waiting, batch))
+
+    def _replay_cached(self, replies: Replies | GivenReplies, live: IntArray) -> IntArray:
         """Extends the replies with these indices from cached logits as far as possible. Returns the unfinished ones."""
         prompts, rows = distinct([replies.prompts[i] for i in live])
         nodes: list[Node] = [(-1, prompt) for prompt in prompts]
@@ -242,14 +237,13 @@ class Engine:
             nodes = [(parents[row], token) for row, token in zip(forks.tolist(), next_tokens.tolist(), strict=True)]
         raise AssertionError
 
-    def _sample_batch(self, forward: FastForward | PlainForward, replies: Replies, live: IntArray) -> None:
+    def _extend_batch(self, forward: FastForward, replies: Replies | GivenReplies, live: IntArray) -> None:
         """Extends the replies with these indices, token by token, until all have ended.
 
         Tokens that a reply already has are replayed, so that all replies start at their prompts and share rows.
         """
         prompts, rows = distinct([replies.prompts[i] for i in live])
         logits, cache = forward.prefill(prompts)
-        logits = logits[:, -1]
         nodes: list[Node] = [(-1, prompt) for prompt in prompts]
         for position in itertools.count():
             indices = self._cache.add(nodes, logits)

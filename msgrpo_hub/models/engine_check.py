@@ -54,7 +54,6 @@ _ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeE
 """Errors of models that do not fit an engine."""
 
 Model = PreTrainedModel | PeftModel
-Forward = FastForward | PlainForward
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ class Choice:
     why: str = ""
     """Why it is not the fastest forward."""
 
-    def forward(self, model: Model) -> Forward:
+    def forward(self, model: Model) -> FastForward:
         """A new forward of this kind."""
         made = FastForward(model) if self.name == "fast" else PlainForward(model, cached=self.name == "plain")
         made.split_head = self.split_head
@@ -86,7 +85,7 @@ _CHOSEN: WeakKeyDictionary[nn.Module, dict[tuple[EngineName, bool], Choice]] = W
 """The choices for a model, without and with regard to its windows."""
 
 
-def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> Forward:
+def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> FastForward:
     """The fastest forward whose log-probabilities match the model's uncached passes.
 
     Each model is compared once. A slower forward is logged once, with the reason.
@@ -266,7 +265,7 @@ class _Reference:
         try:
             log_p = _uncached(model, sequences, "eager")  # some versions of transformers skip softcapping in others
         except _ERRORS as error:
-            problem = f"its own forward pass ends with {_one_line(error)}"
+            problem = f"its own forward pass ends with {type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise _unsupported(model, problem, "use another version of transformers, or of the model") from error
         if log_p.isnan().any() and model.dtype == torch.float16:
             raise _unsupported(model, "in float16 its own forward pass overflows", "use --dtype bfloat16 or float32")
@@ -292,18 +291,19 @@ class _Reference:
     def disagreement(self, choice: Choice) -> tuple[str, bool]:
         """The first result of a forward that differs from uncached passes, in words; empty if none does. Also `split_head`."""
         forward = choice.forward(self.model)
-        for what, check in (("sampling", self._sampling), ("scoring", self._scoring), ("training", self._training)):
+        for what, check in (("sampling", self._sampling), ("training", self._training)):
             try:
                 difference = check(forward)
             except UserError as error:
                 return str(error), True
             except _ERRORS as error:
-                return f"{what} does not compute with shared keys and values: {_one_line(error)}", True
+                problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                return f"{what} does not compute with shared keys and values: {problem}", True
             if problem := self.differs(difference):
                 return f"log-probabilities of {what} differ by {problem}", True
         return "", forward.split_head
 
-    def _sampling(self, forward: Forward) -> float:
+    def _sampling(self, forward: FastForward) -> float:
         """Prompts of two lengths, where the forward pads them, and rows that fork. The largest difference of a distribution."""
         prompts, prompt_of = [self.sequences[0][:-2], self.sequences[2][:-2]], (0, 0, 1)
         worst = 0.0
@@ -314,22 +314,13 @@ class _Reference:
                 mine = [k for k, prompt in enumerate(prompt_of) if prompt in batch]
                 forked = [batch.index(prompt_of[k]) for k in mine]
                 rows.select(np.array(forked))
-                steps = [logits[forked, -1]]
+                steps = [logits[forked]]
                 steps += [rows.step(np.array([self.sequences[k][place] for k in mine])) for place in (-2, -1)]
                 ours = torch.log_softmax(torch.stack(steps, 1).float(), -1)
                 worst = max(worst, *map(_difference, ours.flatten(0, 1), self.log_p[mine].flatten(0, 1)))
         return worst
 
-    def _scoring(self, forward: Forward) -> float:
-        pairs = [(sequence[:-2], sequence[-2:]) for sequence in self.sequences]
-        scored: dict[int, list[float]] = {}
-        with forward.acting():
-            forward.share([prompt for prompt, _ in pairs])
-            for batch in forward.batches([prompt for prompt, _ in pairs], 3):
-                scored |= zip(batch, forward.score([pairs[k] for k in batch]), strict=True)
-        return _difference(torch.tensor([scored[k] for k in range(3)]), self.of_tokens.cpu())
-
-    def _training(self, forward: Forward) -> float:
+    def _training(self, forward: FastForward) -> float:
         tree, pairs = forward.shares_prefixes, [(sequence[:-2], sequence[-2:]) for sequence in self.sequences]
         cut = min(len(self.sequences[2]) // 2, len(pairs[2][0]) - 1) if tree else 0
         batch, index = token_batch([pairs] if tree else [[pair] for pair in pairs], cut)
@@ -339,10 +330,6 @@ class _Reference:
             forward.split_head = False
             ours = token_log_probs(self.model, batch, 1.0, tree=tree, split_head=False)
         return _difference(ours[index], self.of_tokens.flatten())
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _difference(ours: Tensor, expected: Tensor) -> float:

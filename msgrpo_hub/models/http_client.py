@@ -46,30 +46,28 @@ class RequestError(Exception):
         message: the server's message on one line, without secrets.
         body: the text of the response.
         wait: seconds after which the server asks to retry.
+
+    Attributes:
+        is_temporary: whether the same request may succeed later.
     """
 
     def __init__(self, what: str, *, status: int = 0, message: str = "", body: str = "", wait: float = 0.0) -> None:
         super().__init__(f"{what}: {message}" if message else what)
         self.what, self.status, self.message, self.body, self.wait = what, status, message, body, wait
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether the same request may succeed later."""
-        return self.status in (0, 408, 429) or self.status >= 500
+        self.is_temporary = status in (0, 408, 429) or status >= 500
 
 
 def request(method: str, url: str, body: Any = None, *, timeout: float, direct: bool = False) -> Any:
-    """Sends a request with the user's key for this server. Redirects are followed.
+    """Sends a request with the user's key for this server and returns the parsed JSON of the response, or its text.
+
+    Redirects are followed.
 
     Args:
         method: GET or POST.
         url: the full URL; it may contain user, password and query.
         body: sent as JSON.
         timeout: seconds without a byte after which the request fails.
-        direct: whether the server is of the user's own network: HF_HUB_OFFLINE and proxies do not apply, as on this machine.
-
-    Returns:
-        The parsed JSON of the response; its text if it is not JSON.
+        direct: whether the server is in the user's own network: HF_HUB_OFFLINE and proxies do not apply, as on this machine.
 
     Raises:
         RequestError: no response, or a status other than 2xx.

@@ -152,7 +152,7 @@ class LanguageModel:
         return loaded
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        """One reply per prompt; the randomness of reply i comes from `rngs[i]` alone."""
+        """One reply per prompt; the randomness of reply i comes only from `rngs[i]`."""
         ids = self.encode(prompts)
         samples = self.engine.sample(ids, rngs, self.temperature, self.max_new_tokens, self.top_k, self.top_p)
         distinct = list(dict.fromkeys((sample.token_ids, sample.finish) for sample in samples))

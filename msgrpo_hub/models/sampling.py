@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 from msgrpo_hub.episode import NEAR, Finish
 from msgrpo_hub.errors import UserError
@@ -49,8 +51,8 @@ class Replies:
         temperature: of sampling; 0 is greedy.
         max_new_tokens: the length at which a reply is truncated.
         end_ids: tokens that end a reply.
-        top_k: see `keep_likely`.
-        top_p: see `keep_likely`.
+        top_k: number of tokens that are sampled from; 0 is all.
+        top_p: probability of the tokens that are sampled from; 1 is all.
     """
 
     def __init__(
@@ -119,6 +121,24 @@ class Replies:
         return samples
 
 
+class GivenReplies:
+    """Replies with given tokens, (prompt, tokens) each. `log_probs` holds their log-probabilities at temperature 1, in nats."""
+
+    def __init__(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> None:
+        self.prompts, self._tokens = [prompt for prompt, _ in pairs], [tokens for _, tokens in pairs]
+        self.log_probs: list[list[float]] = [[] for _ in pairs]
+
+    def append_tokens(self, live: IntArray, position: int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
+        """Records the tokens at a position, as `Replies.append_tokens` samples them."""
+        tokens = np.array([self._tokens[i][position] for i in live], np.int64)
+        log_p = torch.log_softmax(logits.float(), -1)[rows, to_device(tokens, logits.device)]
+        if log_p.isnan().any():
+            raise not_finite()
+        for i, value in zip(live.tolist(), log_p.tolist(), strict=True):
+            self.log_probs[i][position:] = [value]
+        return tokens, np.flatnonzero([position + 1 < len(self._tokens[i]) for i in live])
+
+
 def not_finite() -> UserError:
     """The error for a model that returns NaN."""
     return UserError(
@@ -162,8 +182,8 @@ def draw_tokens(
         rows: (samples,) the row of each sample.
         uniforms: one number in [0, 1) per sample.
         temperature: divides the logits; 0 selects the most likely token.
-        top_k: see `keep_likely`.
-        top_p: see `keep_likely`.
+        top_k: number of tokens to keep, and all that are as likely as the last of them; 0 keeps all.
+        top_p: keeps the fewest tokens whose probabilities add up to at least this; 1 keeps all.
 
     Returns:
         Tokens, their log-probabilities, the entropies of the distributions in nats, and whether the sample was within `NEAR` of a
@@ -192,7 +212,10 @@ def _draw(
     """`draw_tokens` of some rows, with all their tables in memory; the uniforms are (samples,)."""
     logits = logits.float()
     if temperature:
-        logits = keep_likely(logits if temperature == 1 else logits / temperature, top_k, top_p)
+        logits = logits if temperature == 1 else logits / temperature
+        unused: Any = None  # the tokens so far
+        logits = TopKLogitsWarper(top_k)(unused, logits) if top_k else logits
+        logits = TopPLogitsWarper(top_p)(unused, logits) if top_p < 1 else logits
     log_p = torch.log_softmax(logits, dim=-1)
     p = log_p.exp()
     if temperature:
@@ -228,22 +251,3 @@ def _inverse(p: Tensor, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]
     ends = cumulative[rows[:, None], torch.stack([tokens - 1, tokens], 1)]
     near = ((ends - u[:, None]).abs() < NEAR) & (ends > 0) & (ends < total[:, None])
     return tokens, near.any(1)
-
-
-def keep_likely(logits: Tensor, top_k: int, top_p: float) -> Tensor:
-    """The logits (rows, vocabulary), with -inf for unlikely tokens, as transformers' `TopKLogitsWarper` and `TopPLogitsWarper`.
-
-    Args:
-        logits: divided by the temperature.
-        top_k: number of tokens to keep, and all that are as likely as the last of them; 0 keeps all.
-        top_p: keeps the fewest tokens whose probabilities add up to at least this; 1 keeps all.
-    """
-    if top_k:
-        least = torch.topk(logits, min(top_k, logits.shape[-1])).values[..., -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
-    if top_p < 1:
-        ascending, tokens = torch.sort(logits)
-        unlikely = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
-        unlikely[..., -1] = False  # the most likely token stays
-        logits = logits.masked_fill(unlikely.scatter(-1, tokens, unlikely), -torch.inf)
-    return logits

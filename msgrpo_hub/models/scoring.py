@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,10 @@ class ScorePolicy:
     """
 
     language_model: LanguageModel
+
+    def caching(self) -> AbstractContextManager[None]:
+        """As `LanguageModel.caching`."""
+        return self.language_model.caching()
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
         """One reply per prompt; the generators are not used.

@@ -3,7 +3,7 @@
 It prints a line when it is ready, then reads the template from its first line of input. Each further line is a batch as JSON, and
 each item of a batch is answered with one line. The system ends the process if an item takes too much processor time or memory.
 
-Run as a script, the file imports only the module of transformers that renders templates, which takes a quarter of the time of
+Run as a script, the file imports only the module of transformers that renders templates: a quarter of the time of
 `import transformers`.
 """
 
@@ -69,7 +69,7 @@ def main(seconds: float, memory: int) -> None:
 
     Args:
         seconds: processor time allowed for one item, where the system can limit it.
-        memory: bytes allowed beyond what the process takes at its start, where the system can limit it.
+        memory: bytes allowed beyond those that the process takes at its start, where the system can limit it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     for name in ("transformers", "transformers.utils"):  # registered without running their __init__.py

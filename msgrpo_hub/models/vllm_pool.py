@@ -1,9 +1,8 @@
 """Several vLLM servers as one policy: each request goes to the ready server with the fewest requests in flight.
 
 A server is ready once it has loaded and passed the checks of the current version of the adapter (`vllm_server.Probes`). It stays
-ready until one of its requests fails; then it must load and pass again before it gets another request. So a server that
-restarted, hung or lost the adapter never contributes a reply unnoticed. The threads that wait for replies do this work: before a
-thread takes a server, it prepares any server whose next attempt is due.
+ready until one of its requests fails; then it must load and pass again. So a server that restarted, hung or lost the adapter
+never contributes a reply unnoticed. Before a thread takes a server, it prepares any server whose next attempt is due.
 """
 
 from __future__ import annotations

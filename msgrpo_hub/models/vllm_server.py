@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -134,12 +135,10 @@ class VllmServer:
 
     def score(self, name: str, token_ids: TokenIds) -> list[float]:
         """log p of each token after the first, given those before it, at temperature 1."""
-        choice = self._complete(name, token_ids, temperature=1.0, max_tokens=1, prompt_logprobs=0)
-        try:
+        choice, log_probs = self._complete(name, token_ids, temperature=1.0, max_tokens=1, prompt_logprobs=0), [math.nan]
+        with suppress(KeyError, TypeError, ValueError):
             scores = choice["prompt_logprobs"][1:]
             log_probs = [given[str(token)]["logprob"] for given, token in zip(scores, token_ids[1:], strict=True)]
-        except (KeyError, TypeError, ValueError):
-            log_probs = [math.nan]
         if not _are_log_probs(log_probs):
             raise RequestError("a completion without the log-probabilities of its prompt")
         return log_probs
@@ -182,10 +181,7 @@ def _are_log_probs(values: Sequence[object]) -> bool:
 
 
 def parse_servers(text: str) -> list[VllmServer]:
-    """The servers of `vllm:URL[,URL…]`.
-
-    Raises:
-        UserError: the text has another form, lists a server twice, or contains a secret.
+    """The servers of `vllm:URL[,URL…]`. Raises `UserError` if the text has another form, a server twice, or a secret.
 
     >>> [server.url for server in parse_servers("vllm:http://localhost:8000,http://localhost:8001/v1")]
     ['http://localhost:8000', 'http://localhost:8001']
@@ -235,10 +231,9 @@ class Probes:
 
 
 def check_log_probs(given: FloatArray, version: Version, url: str) -> None:
-    """Compares a server's log-probabilities of the probes, (N,), with the version's and with those of other weights.
+    """Compares a server's log-probabilities of the probes, (N,), with the version's and with other weights.
 
-    Raises:
-        UserError: they are far from the version's, or closer to other weights.
+    Raises `UserError` if they are far from the version's, or closer to other weights.
     """
     for what, other in version.others.items():
         if is_other(given, version.expected, other):

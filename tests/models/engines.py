@@ -1,8 +1,9 @@
-"""Prompts, samples and a tiny model with an adapter, for the tests of the engine."""
+"""Prompts, samples and models for the tests of the engine, and an oracle: uncached forward passes of one sequence at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from peft import PeftModel
 from torch import Tensor
 
 from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.engine_check import eager
 from msgrpo_hub.models.sampling import Sample
 from tests.tiny import adapted, tiny_model
 
@@ -34,24 +36,35 @@ def generators(count: int, seed: int = 0) -> list[np.random.Generator]:
     return [np.random.default_rng((seed, i)) for i in range(count)]
 
 
-def sampled(engine: Engine, prompts: Sequence[Ids], temperature: float = 0.3, limit: int = LIMIT) -> list[Sample]:
+def sampled(engine: Engine, prompts: Sequence[Ids], temperature: float = 0.3, limit: int = LIMIT, seed: int = 0) -> list[Sample]:
     """At a low temperature, so that samples of one prompt diverge late and share rows of the cache."""
-    return engine.sample(prompts, generators(len(prompts)), temperature, limit)
+    return engine.sample(prompts, generators(len(prompts), seed), temperature, limit)
 
 
-def plain_scores(model: torch.nn.Module, sample: Sample, temperature: float) -> Tensor:
-    """log p of all tokens at each position of a reply, from one forward pass of prompt + reply."""
-    with torch.no_grad():
-        logits = model(torch.tensor([[*sample.prompt_ids, *sample.token_ids]])).logits
-    return torch.log_softmax(logits[0, len(sample.prompt_ids) - 1 : -1].double() / (temperature or 1.0), -1)
+def adapted_model() -> PeftModel:
+    """Two random adapters, `default` (active) and `other`, on a random base."""
+    return adapted(tiny_model(vocab_size=300), adapters=("default", "other"))
 
 
-def naive_reply(model: torch.nn.Module, prompt: Ids, rng: np.random.Generator, temperature: float, end: frozenset[int]) -> Ids:
+def plain_log_p(model: Any, prompt: Sequence[int], reply: Sequence[int], temperature: float = 1.0) -> Tensor:
+    """log p of all tokens at each position of a reply, (T, V), from one uncached pass of prompt + reply, with a gradient."""
+    ids = torch.tensor([[*prompt, *reply]])
+    with eager(model):  # some versions of transformers skip softcapping in other implementations
+        logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    return torch.log_softmax(logits.double() / (temperature or 1.0), -1)
+
+
+def plain_log_probs(model: Any, prompt: Sequence[int], reply: Sequence[int], temperature: float = 1.0) -> Tensor:
+    """log p of each token of a reply, (T,), with a gradient."""
+    return plain_log_p(model, prompt, reply, temperature).gather(1, torch.tensor(reply)[:, None])[:, 0]
+
+
+@torch.no_grad()
+def naive_reply(model: Any, prompt: Ids, rng: np.random.Generator, temperature: float) -> Ids:
     """One reply by a full forward pass for each token; a token is the inverse of the cumulative distribution."""
     tokens: list[int] = []
-    while len(tokens) < LIMIT and not end & set(tokens):
-        with torch.no_grad():
-            logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, -1]
+    while len(tokens) < LIMIT and not END & set(tokens):
+        logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, -1]
         cumulative = torch.softmax(logits / temperature, -1).double().numpy().cumsum()
         tokens.append(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")))
     return tuple(tokens)
@@ -64,17 +77,6 @@ def assert_same(ours: Sequence[Sample], theirs: Sequence[Sample]) -> None:
         assert a.entropies == pytest.approx(b.entropies, abs=1e-4)
 
 
-# ---- counting work
-
-
 def distinct_contexts(samples: Sequence[Sample]) -> int:
     """The number of distinct contexts of sampled tokens; a context is a prompt with a partial reply."""
     return len({(s.prompt_ids, s.token_ids[:k]) for s in samples for k in range(len(s.token_ids))})
-
-
-# ---- the shared prefix and changing weights
-
-
-def adapted_model() -> PeftModel:
-    """Two random adapters, `default` (active) and `other`, on a random base."""
-    return adapted(tiny_model(vocab_size=300), adapters=("default", "other"))

@@ -1,4 +1,4 @@
-"""A loopback server that speaks OpenAI's chat protocol over real sockets and fails as real servers do."""
+"""Loopback servers over real sockets: any HTTP server, and one that speaks OpenAI's chat protocol and fails as real ones do."""
 
 from __future__ import annotations
 
@@ -101,10 +101,6 @@ def break_off(handler: BaseHTTPRequestHandler) -> None:
     handler.close_connection = True
 
 
-def has_system(body: Body) -> bool:
-    return any(message["role"] == "system" for message in body["messages"])
-
-
 def _openai(message: str, param: str | None = None) -> str:
     return json.dumps({"error": {"message": message, "type": "invalid_request_error", "param": param, "code": None}})
 
@@ -131,11 +127,11 @@ REFUSALS: dict[str, tuple[str, int, str]] = {
     "Gemini, system role": ("system role", 400, _gemini("Developer instruction is not enabled for models/gemma-3-27b-it")),
     "FastAPI, system role": ("system role", 422, json.dumps({"detail": [_LITERAL]})),
 }
-"""Server → what it refuses, as an identity records it; the status and the body of its response, from public issues."""
+"""Server → the refused part, as an identity records it; the status and the body of its response, from public issues."""
 
 
 def is_refused(what: str, body: Body) -> bool:
-    """Whether a request contains what a server refuses."""
+    """Whether a request contains the part that a server refuses."""
     return any(message["role"] == "system" for message in body["messages"]) if what == "system role" else what in body
 
 
@@ -151,14 +147,14 @@ def refusing(*names: str) -> Faults:
     return fault
 
 
-@dataclass
-class OpenAIServer:
-    """Serves on a free port inside its `with` block, with one thread per request."""
+class Loopback:
+    """Serves on a free port inside its `with` block, with one thread per request. A later block has the same port."""
 
-    answer: Answer
-    faults: Faults = no_faults
-    asked: list[Asked] = field(default_factory=list)
-    most_at_once: int = 0
+    port = 0
+
+    def serve(self, handler: BaseHTTPRequestHandler, text: str) -> None:
+        """Answers a request with this body."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         outer = self
@@ -168,15 +164,17 @@ class OpenAIServer:
             disable_nagle_algorithm = True  # otherwise each response waits 40 ms for a delayed acknowledgement
 
             def do_POST(self) -> None:
-                outer._serve(self)
+                outer.serve(self, self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+            def do_GET(self) -> None:
+                outer.serve(self, "{}")
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
 
-        self._seen: Counter[str] = Counter()
-        self._lock, self._now = threading.Lock(), 0
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._http.daemon_threads = True
+        self.port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
@@ -184,12 +182,25 @@ class OpenAIServer:
         self._http.shutdown()
         self._http.server_close()
 
+
+@dataclass
+class OpenAIServer(Loopback):
+    """A chat server whose replies and faults a test chooses."""
+
+    answer: Answer
+    faults: Faults = no_faults
+    asked: list[Asked] = field(default_factory=list)
+    most_at_once: int = 0
+
+    def __post_init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+        self._lock, self._now = threading.Lock(), 0
+
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
 
-    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        text = handler.rfile.read(int(handler.headers["Content-Length"])).decode()
+    def serve(self, handler: BaseHTTPRequestHandler, text: str) -> None:
         body = json.loads(text)
         path, _, query = handler.path.partition("?")
         with self._lock:

@@ -1,4 +1,4 @@
-"""Weights as the repositories of the Hub have them, and as they are asked for: pickles, types, 4 bits, models that also see."""
+"""Weights in other types and places, in 4 bits, and of multimodal models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from msgrpo_hub.players import PlayerSettings
 from msgrpo_hub.players.registry import identify
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.trainer import Trainer
-from tests.models.loading import load, one_line, rngs
+from tests.models.loading import load, refused, rngs
 from tests.tiny import SIZE
 from tests.training.trainers import learn
 
@@ -37,7 +37,7 @@ def reply_alike(one: LanguageModel, other: LanguageModel, prompts: list[Prompt])
 
 @torch.no_grad()
 def farthest_from_plain(model: LanguageModel, prompts: list[Prompt]) -> float:
-    """The largest difference of log-probabilities to the model's own forward pass over each prompt and reply alone."""
+    """The largest difference of log-probabilities to the model's own forward pass over each prompt and reply."""
     worst = 0.0
     for reply in model.complete(prompts, rngs(len(prompts))):
         ids = torch.tensor([reply.prompt_ids + reply.token_ids])
@@ -48,7 +48,7 @@ def farthest_from_plain(model: LanguageModel, prompts: list[Prompt]) -> float:
 
 
 def check_two_updates(model: str, **options: Any) -> None:
-    """Acts and learns twice. With advantages of 1 and ½ and one step the loss is −¾ exactly if training sees acting's weights."""
+    """Two updates. With advantages of 1 and ½ and one step the loss is −¾ exactly if both see the same weights."""
     sizes: dict[str, Any] = {"groups": 1, "group_size": 2, "selected_per_group": 2, "max_new_tokens": 4, "beta": 0.0}
     config = TrainConfig(model=model, learning_rate=1e-2, loss_normalisation="episode-mean", **sizes, **options)
     trainer = Trainer.from_config(config, Accelerator(cpu=True))
@@ -63,19 +63,7 @@ def check_two_updates(model: str, **options: Any) -> None:
     assert any(not torch.equal(parameter, before[name]) for name, parameter in trainer.parameters.items())
 
 
-# ---- files
-
-
-def test_pickled_weights_are_refused_with_the_way_to_convert_them(folder: Path) -> None:
-    torch.save(load(folder).model.state_dict(), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError) as error:
-        load(folder)
-    assert "pytorch_model.bin, which can run code" in one_line(error)
-    assert "save_pretrained" in one_line(error)
-
-
-# ---- models that also see
+# ---- multimodal models
 
 EYES: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 QWEN_EYES: dict[str, Any] = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 32}
@@ -121,9 +109,7 @@ def test_an_adapter_trains_on_a_multimodal_checkpoint(tokenizer: PreTrainedToken
 
 def test_a_model_that_writes_no_text_gets_one_line(folder: Path) -> None:
     ViTConfig(**EYES).save_pretrained(folder)
-    with pytest.raises(UserError) as error:
-        load(folder)
-    assert "transformers knows no language model of type 'vit'" in one_line(error)
+    assert "transformers knows no language model of type 'vit'" in refused(load, folder)
 
 
 # ---- types and places
@@ -165,9 +151,7 @@ needs_bitsandbytes = pytest.mark.skipif(not importlib.util.find_spec("bitsandbyt
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("bitsandbytes")), reason="bitsandbytes is installed")
 def test_4_bits_without_bitsandbytes_get_one_line(qwen2_folder: Path) -> None:
-    with pytest.raises(UserError) as error:
-        load(qwen2_folder, load_in_4bit=True)
-    assert "pip install 'msgrpo-hub[quantized]'" in one_line(error)
+    assert "pip install 'msgrpo-hub[quantized]'" in refused(load, qwen2_folder, load_in_4bit=True)
 
 
 @needs_bitsandbytes

@@ -1,8 +1,10 @@
-"""The chat template of the model renders prompts without additions or losses."""
+"""Chat templates render prompts without additions or losses, as their authors meant, or are refused in one line."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.prompt import Prompt
-from msgrpo_hub.errors import UserError
-from tests.models.loading import edit, load, one_line, rngs
-from tests.models.realistic import write_template
+from msgrpo_hub.agent.prompt_formats import Message, conversation
+from msgrpo_hub.models.chat_templates import ChatTemplate, template_of
+from tests.models.loading import TEMPLATES, edit, load, refused, rngs, with_template, write_template
 
 GEMMA = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
@@ -28,17 +30,16 @@ ALTERNATING = (
     "{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}"
     "{{ '[INST] ' + message['content'] + ' [/INST]' if message['role'] == 'user' else message['content'] }}{% endfor %}"
 )
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
-pytestmark = pytest.mark.lowest
 
-
-# ---- chat templates
-
-
+@pytest.mark.lowest
 @pytest.mark.parametrize("template", [GEMMA, SILENT, ALTERNATING], ids=["raises", "drops", "alternates"])
 def test_a_template_without_a_system_role_renders_the_rules_once(folder: Path, prompts: list[Prompt], template: str) -> None:
-    (folder / "chat_template.jinja").write_text(template)
-    agent = load(folder, max_new_tokens=2)
+    agent = load(write_template(folder, template), max_new_tokens=2)
     texts = agent.render(prompts)
     for prompt, text in zip(prompts, texts, strict=True):
         for part in (prompt.user, *prompt.game.rules, prompt.game.instructions, ", ".join(prompt.game.actions)):
@@ -48,15 +49,12 @@ def test_a_template_without_a_system_role_renders_the_rules_once(folder: Path, p
     assert [agent.tokenizer.decode(reply.prompt_ids) for reply in replies] == texts
 
 
-def test_a_template_with_a_system_role_keeps_the_two_messages_apart(qwen2_folder: Path, prompts: list[Prompt]) -> None:
-    expected = f"<|system|>{prompts[0].system}<|end|><|user|>{prompts[0].user}<|end|><|assistant|>"
-    assert load(qwen2_folder).render(prompts[:1]) == [expected]
-
-
+@pytest.mark.lowest
 def test_prompts_are_encoded_as_the_template_renders_them_with_nothing_added(
     qwen2_folder: Path, prompts: list[Prompt], tokenizer: PreTrainedTokenizerFast
 ) -> None:
     agent = load(qwen2_folder)
+    assert agent.render(prompts[:1]) == [f"<|system|>{prompts[0].system}<|end|><|user|>{prompts[0].user}<|end|><|assistant|>"]
     bos = TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", tokenizer.pad_token_id)])
     agent.tokenizer.backend_tokenizer.post_processor = bos  # as Llama's does; a chat template adds its own
     assert agent.tokenizer("Up")["input_ids"][0] == tokenizer.pad_token_id
@@ -65,27 +63,19 @@ def test_prompts_are_encoded_as_the_template_renders_them_with_nothing_added(
     assert agent.encode(prompts[::-1]) == expected[::-1]
 
 
-def test_a_model_without_a_template_names_the_option_that_supplies_one(folder: Path, tmp_path: Path) -> None:
+# ---- templates that are refused
+
+
+def test_a_missing_template_can_be_supplied_by_a_file(folder: Path, tmp_path: Path) -> None:
     (folder / "chat_template.jinja").unlink()
-    with pytest.raises(UserError, match="--chat-template") as error:
-        load(folder)
-    assert str(folder) in one_line(error)
+    said = refused(load, folder)
+    assert "--chat-template" in said
+    assert str(folder) in said
     (tmp_path / "mine.jinja").write_text(SILENT)
-    agent = load(folder, chat_template=str(tmp_path / "mine.jinja"))
-    assert agent.tokenizer.chat_template == SILENT
-
-
-def test_a_missing_template_file_is_named(qwen2_folder: Path) -> None:
-    with pytest.raises(UserError, match="no-such-file") as error:
-        load(qwen2_folder, chat_template="no-such-file.jinja")
-    one_line(error)
-
-
-CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-NO_GENERATION_PROMPT = CHATML.partition("{% if add_generation_prompt")[0]
+    assert load(folder, chat_template=str(tmp_path / "mine.jinja")).tokenizer.chat_template == SILENT
+    assert "no-such-file" in refused(load, folder, chat_template="no-such-file.jinja")
+    (tmp_path / "broken.jinja").write_text("{% for message in %}")
+    assert "template" in refused(load, folder, chat_template=str(tmp_path / "broken.jinja"))
 
 
 @pytest.mark.parametrize(
@@ -94,25 +84,18 @@ NO_GENERATION_PROMPT = CHATML.partition("{% if add_generation_prompt")[0]
         ("Hello", "drops the rules, the observation, the request: expected one that renders the content of system and user"),
         ("{{ messages[0]['content'].splitlines()[0] }} Act.", "drops the observation, the request: expected one"),
         ("{% for message in messages %}{{ message['content'][:30] }}{% endfor %}", "drops the observation, the request"),
-        (NO_GENERATION_PROMPT, r"adds no generation prompt: expected '<|im_end|>\n<|im_start|>assistant\n' after the request"),
+        (
+            CHATML.partition("{% if add_generation_prompt")[0],
+            r"adds no generation prompt: expected '<|im_end|>\n<|im_start|>assistant\n' after the request",
+        ),
     ],
-    ids=["fixed text", "the first line alone", "cuts", "no generation prompt"],
+    ids=["fixed text", "only the first line", "cuts", "no generation prompt"],
 )
-def test_a_template_with_which_a_model_would_play_blind_is_refused_in_one_line(folder: Path, template: str, words: str) -> None:
-    with pytest.raises(UserError) as error:
-        load(write_template(folder, template))
-    assert words in one_line(error)
-    assert f"the chat template of {str(folder)!r}" in str(error.value)
-    assert "--chat-template FILE" in str(error.value)
-
-
-def test_a_template_that_indexes_the_parts_of_a_content_shows_them(folder: Path, prompts: list[Prompt]) -> None:
-    template = (
-        "{% for m in messages %}{{ m['role'] }}: {{ m['content'][0]['text'] }}\n{% endfor %}"
-        "{% if add_generation_prompt %}assistant:{% endif %}"
-    )
-    [text] = load(write_template(folder, template)).render(prompts[:1])
-    assert text == f"system: {prompts[0].system}\nuser: {prompts[0].user}\nassistant:"
+def test_a_template_with_which_a_model_would_play_blind_is_refused(folder: Path, template: str, words: str) -> None:
+    said = refused(load, write_template(folder, template))
+    assert words in said
+    assert f"the chat template of {str(folder)!r}" in said
+    assert "--chat-template FILE" in said
 
 
 @pytest.mark.parametrize("template", [SILENT, CHATML], ids=["a reply follows the request", "a header precedes the reply"])
@@ -134,7 +117,7 @@ def with_special_tokens(folder: Path) -> tuple[int, int]:
 def test_the_token_with_which_the_template_ends_a_turn_ends_replies_and_one_line_says_so(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SmolLM2 with a tokenizer whose end token is <|endoftext|> would continue with turns of its own invention."""
+    """SmolLM2 with a tokenizer whose end token is <|endoftext|> would continue with turns that it invents."""
     turn_end, eos = with_special_tokens(folder)
     assert turn_end != eos
     with caplog.at_level(logging.WARNING):
@@ -151,8 +134,116 @@ def test_a_template_that_ends_a_turn_with_plain_text_adds_no_end_token(folder: P
     assert load(write_template(folder, CHATML.replace("<|im_end|>", "\n--"))).engine.end_ids == {eos}
 
 
-def test_a_template_that_is_not_jinja_is_refused(qwen2_folder: Path, tmp_path: Path, prompts: list[Prompt]) -> None:
-    (tmp_path / "broken.jinja").write_text("{% for message in %}")
-    with pytest.raises(UserError, match="template") as error:
-        load(qwen2_folder, chat_template=str(tmp_path / "broken.jinja")).complete(prompts[:1], rngs(1))
-    one_line(error)
+# ---- templates in the style of well-known models
+
+DIALOGUE = conversation("The rules.", [("First", "<think>Hm.</think><action>Up</action>")], "Second", "Act!")
+"""A prompt of a format with history."""
+SWITCHES = {"enable_thinking": False, "date_string": "1 Jan 2025"}
+PARTS = ("idefics3", "llava_next")
+"""Templates that render nothing of a content that is a text."""
+
+
+@cache
+def foreign(name: str) -> ChatTemplate:
+    """Made once, so that each template starts one process."""
+    return template_of(with_template(TEMPLATES[name]), name, {})
+
+
+def text(name: str, messages: list[Message], **switches: str | bool) -> str:
+    template = foreign(name)
+    return replace(template, variables={**template.variables, **switches}).render([messages])[0]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_process_renders_what_apply_chat_template_renders(name: str) -> None:
+    tokenizer, template = with_template(TEMPLATES[name]), foreign(name)
+    dialogue = DIALOGUE if template.system_role else DIALOGUE[1:]
+    for messages in (dialogue, dialogue[:-2], [Message(role="user", content="Zeile\n\U0001f40d \ud800 <|im_end|>")]):
+        given = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
+        offered = given if name in PARTS else messages
+        expected = tokenizer.apply_chat_template(offered, add_generation_prompt=True, tokenize=False, **SWITCHES)
+        assert text(name, messages, **SWITCHES) == expected
+
+
+QWEN3 = (
+    "<|im_start|>system\nThe rules.<|im_end|>\n"
+    "<|im_start|>user\nCurrent Observation:\nFirst\nAct!<|im_end|>\n"
+    "<|im_start|>assistant\n<action>Up</action><|im_end|>\n"
+    "<|im_start|>user\nCurrent Observation:\nSecond\nAct!<|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "switches", "rendered"),
+    [
+        ("qwen3", {}, QWEN3),  # takes the thoughts out of past replies
+        ("qwen3", {"enable_thinking": True}, QWEN3),
+        ("qwen3", {"enable_thinking": False}, f"{QWEN3}<think>\n\n</think>\n\n"),
+        (
+            "gemma",  # raises on a system message and on roles that do not alternate
+            {},
+            "<|pad|><start_of_turn>user\nThe rules.\n\nCurrent Observation:\nFirst\nAct!<end_of_turn>\n"
+            "<start_of_turn>model\n<think>Hm.</think><action>Up</action><end_of_turn>\n"
+            "<start_of_turn>user\nCurrent Observation:\nSecond\nAct!<end_of_turn>\n"
+            "<start_of_turn>model\n",
+        ),
+        (
+            "mistral",  # puts the system text into the last message
+            {},
+            "<|pad|>[INST] Current Observation:\nFirst\nAct![/INST] <think>Hm.</think><action>Up</action><|end|>"
+            "[INST] The rules.\n\nCurrent Observation:\nSecond\nAct![/INST]",
+        ),
+    ],
+)
+def test_a_history_is_rendered_as_the_author_meant(name: str, switches: dict[str, bool], rendered: str) -> None:
+    assert text(name, DIALOGUE, **switches) == rendered
+
+
+def test_a_template_that_drops_texts_is_given_lists_of_parts(folder: Path, prompts: list[Prompt]) -> None:
+    """Templates of models that read images loop over the parts of a content, or index them."""
+    assert text("idefics3", DIALOGUE[:2]) == (
+        "<|im_start|>System: The rules.<end_of_utterance>\nUser: Current Observation:\nFirst\nAct!<end_of_utterance>\nAssistant:"
+    )
+    assert text("llava_next", DIALOGUE[:2]) == "The rules. USER: Current Observation:\nFirst\nAct! ASSISTANT:"
+    indexes = (
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'][0]['text'] }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% endif %}"
+    )
+    [rendered] = load(write_template(folder, indexes)).render(prompts[:1])
+    assert rendered == f"system: {prompts[0].system}\nuser: {prompts[0].user}\nassistant:"
+
+
+def test_the_error_of_a_template_is_quoted_in_one_line() -> None:
+    assert refused(text, "mistral", [DIALOGUE[1], DIALOGUE[1]]) == (
+        "the chat template of 'mistral' does not work (After the optional system message, conversation roles must alternate "
+        "user/assistant/user/assistant/...): expected a Jinja template that renders messages"
+    )
+
+
+# ---- thinking
+
+PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "switches"),
+    [
+        (TEMPLATES["qwen3"], {"enable_thinking": False}),
+        (TEMPLATES["gpt-oss"], {"reasoning_effort": "low"}),
+        (TEMPLATES["qwen2.5"], {}),
+        (TEMPLATES["llama3"], {}),
+        ("{% if reasoning_effort not in ['high', 'low'] %}{% set reasoning_effort = 'no_think' %}{% endif %}" + PLAIN, {}),
+        ("{% if thinking is not defined %}{% set thinking = false %}{% endif %}{% if thinking %}<think>{% endif %}" + PLAIN, {}),
+        ("{% if thinking is not defined or thinking %}<think>{% endif %}" + PLAIN, {"thinking": False}),
+        ("{{ 'off' if reasoning_effort == 'none' else 'on' }}" + PLAIN, {"reasoning_effort": "none"}),
+        ("{{ raise_exception('medium') if reasoning_effort is defined and reasoning_effort != 'medium' }}" + PLAIN, {}),
+        ("{% if enable_thinking is not false %}{{ reasoning_effort or 'high' }}{% endif %}" + PLAIN, {"enable_thinking": False}),
+    ],
+    ids=[
+        *("qwen3", "gpt-oss", "qwen2.5", "llama3", "off by default", "off unless asked for", "on by default"),
+        *("has a word for none", "refuses", "two switches, one enough"),
+    ],
+)
+def test_the_switches_that_lessen_the_thinking_are_found(template: str, switches: dict[str, str | bool]) -> None:
+    assert template_of(with_template(template), "m", {}).thinking_off() == switches

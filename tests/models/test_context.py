@@ -48,7 +48,7 @@ LLAMA_3 = {**rope("llama3", 8.0, 8192), "low_freq_factor": 1.0, "high_freq_facto
 GEMMA_3 = {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}, "full_attention": rope("linear", 8.0)}
 LIMITS: dict[str, tuple[PretrainedConfig, int | None]] = {
     "rotary": (Qwen2Config(max_position_embeddings=2048), 2048),
-    "a window, which is no limit": (MistralConfig(max_position_embeddings=2048, sliding_window=64), 2048),
+    "a window is no limit": (MistralConfig(max_position_embeddings=2048, sliding_window=64), 2048),
     "n_positions": (GPT2Config(n_positions=512), 512),
     "n_positions of another family": (CTRLConfig(n_positions=256), 256),
     "max_seq_len": (DbrxConfig(max_seq_len=300), 300),
@@ -90,21 +90,21 @@ def refusal(folder: Path, prompt_format: PromptFormat, max_new_tokens: int) -> s
 
 
 @pytest.mark.parametrize("prompt_format", [THINK_ACTION, HISTORY], ids=lambda chosen: chosen.name)
-def test_replies_too_long_are_told_before_loading_with_the_largest_limit_that_fits(
+def test_replies_too_long_are_refused_before_loading_with_the_largest_limit_that_fits(
     folder: Path, prompt_format: PromptFormat
 ) -> None:
-    told = refusal(with_positions(folder, 1000), prompt_format, 900)
-    assert ("and 2 past replies and a reply of up to 900" in told) == (prompt_format is HISTORY)
-    fits = int(re.findall(r"--max-new-tokens (\d+)", told)[0])
+    said = refusal(with_positions(folder, 1000), prompt_format, 900)
+    assert ("and 2 past replies and a reply of up to 900" in said) == (prompt_format is HISTORY)
+    fits = int(re.findall(r"--max-new-tokens (\d+)", said)[0])
     assert "1000 positions" in refusal(folder, prompt_format, fits + 1)
     load(folder, expected_prompts=expected(prompt_format), max_new_tokens=fits)
 
 
-def test_a_prompt_alone_too_long_is_told_before_loading_and_not_helped_by_shorter_replies(folder: Path) -> None:
-    told = refusal(with_positions(folder, 200), THINK_ACTION, 64)
-    assert re.search(r"leaves no room for a reply in the 200 positions of .*: expected a model with a longer context$", told)
-    told = refusal(folder, HISTORY, 64)
-    assert told.endswith("a longer context, or a prompt format with less history than 'two-turns' (--prompt-format)")
+def test_a_prompt_too_long_for_any_reply_is_refused_before_loading(folder: Path) -> None:
+    said = refusal(with_positions(folder, 200), THINK_ACTION, 64)
+    assert re.search(r"leaves no room for a reply in the 200 positions of .*: expected a model with a longer context$", said)
+    said = refusal(folder, HISTORY, 64)
+    assert said.endswith("a longer context, or a prompt format with less history than 'two-turns' (--prompt-format)")
 
 
 def test_the_length_of_a_prompt_counts_the_replies_of_its_history_apart(folder: Path) -> None:

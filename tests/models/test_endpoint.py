@@ -159,42 +159,23 @@ def thinking(*parts: Any) -> list[dict[str, Any]]:
     return [{"type": "thinking", "thinking": [{"type": "text", "text": text}]} for text in parts]
 
 
-@pytest.mark.parametrize(
-    ("answer", "text", "finish", "status"),
-    [
-        (chat_completion(None, "eos_token"), "", "stop", "unreadable"),
-        (chat_completion("", "length"), "", "length", "truncated_reply"),
-        (
-            chat_completion("", reasoning_content="<action>Up</action>"),
-            "<think><action>Up</action></think>",
-            "stop",
-            "unreadable",
-        ),
-        (chat_completion(None, "length", reasoning="Now"), "<think>Now", "length", "truncated_reply"),
-        (
-            chat_completion("", reasoning="Up?[/THINK]</seed:think><action>Up</action>"),
-            "<think>Up?<action>Up</action></think>",
-            "stop",
-            "unreadable",
-        ),
-        (chat_completion("<action>Up</action>", reasoning={"effort": "low"}), "<action>Up</action>", "stop", "ok"),
-        (chat_completion("<action>up</action>", reasoning="Now"), "<think>Now</think><action>up</action>", "stop", "ok"),
-        (
-            chat_completion([*thinking("Down?"), {"type": "text", "text": "<action>Up</action>"}]),
-            "<think>Down?</think><action>Up</action>",
-            "stop",
-            "ok",
-        ),
-        (
-            chat_completion(thinking("<action>Up</action>"), "length"),
-            "<think><action>Up</action>",
-            "length",
-            "truncated_reply",
-        ),
-        (chat_completion(None, "tool_calls", tool_calls=[{"id": "1", "type": "function"}]), "", "stop", "unreadable"),
-        (chat_completion("\x00garbage\ud83d"), "\x00garbage\ud83d", "stop", "unreadable"),
-    ],
-)
+UP = "<action>Up</action>"
+REPLIES: list[tuple[bytes, str, str, str]] = [
+    (chat_completion(None, "eos_token"), "", "stop", "unreadable"),
+    (chat_completion("", "length"), "", "length", "truncated_reply"),
+    (chat_completion("", reasoning_content=UP), f"<think>{UP}</think>", "stop", "unreadable"),
+    (chat_completion(None, "length", reasoning="Now"), "<think>Now", "length", "truncated_reply"),
+    (chat_completion("", reasoning=f"Up?[/THINK]</seed:think>{UP}"), f"<think>Up?{UP}</think>", "stop", "unreadable"),
+    (chat_completion(UP, reasoning={"effort": "low"}), UP, "stop", "ok"),
+    (chat_completion("<action>up</action>", reasoning="Now"), "<think>Now</think><action>up</action>", "stop", "ok"),
+    (chat_completion([*thinking("Down?"), {"type": "text", "text": UP}]), f"<think>Down?</think>{UP}", "stop", "ok"),
+    (chat_completion(thinking(UP), "length"), f"<think>{UP}", "length", "truncated_reply"),
+    (chat_completion(None, "tool_calls", tool_calls=[{"id": "1", "type": "function"}]), "", "stop", "unreadable"),
+    (chat_completion("\x00garbage\ud83d"), "\x00garbage\ud83d", "stop", "unreadable"),
+]
+
+
+@pytest.mark.parametrize(("answer", "text", "finish", "status"), REPLIES)
 def test_the_output_of_the_model_is_a_reply_and_is_requested_once(answer: bytes, text: str, finish: str, status: str) -> None:
     game = make_game("FrozenLake-NotSlippery-v1")
     with OpenAIServer(lambda _body: answer) as server:
@@ -204,15 +185,13 @@ def test_the_output_of_the_model_is_a_reply_and_is_requested_once(answer: bytes,
     assert len(server.asked) == len(episode.steps)
 
 
-@pytest.mark.parametrize(
-    ("usage", "counts"),
-    [({"prompt_tokens": 12, "completion_tokens": 3}, (12, 3)), ({"prompt_tokens": "12"}, (None, None)), ([], (None, None))],
-)
-def test_token_counts_are_those_of_the_server_or_missing(usage: object, counts: tuple[int | None, int | None]) -> None:
-    answer = {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "usage": usage}
-    with OpenAIServer(lambda _body: json.dumps(answer).encode()) as server:
-        completion = ask_once(player(server))
-    assert (completion.prompt_tokens, completion.reply_tokens, completion.error) == (*counts, "")
+def test_token_counts_are_the_servers_or_missing() -> None:
+    counted, missing = '{"prompt_tokens": 12, "completion_tokens": 3}', (None, None)
+    for usage, counts in ((counted, (12, 3)), ('{"prompt_tokens": "12"}', missing), ("[]", missing)):
+        answer = f'{{"choices": [{{"message": {{"content": "hi"}}, "finish_reason": "stop"}}], "usage": {usage}}}'
+        with OpenAIServer(lambda _body, answer=answer: answer.encode()) as server:
+            completion = ask_once(player(server))
+        assert (completion.prompt_tokens, completion.reply_tokens, completion.error) == (*counts, "")
 
 
 # ---- waiting
@@ -257,7 +236,7 @@ def answer(_: Body) -> bytes:
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_a_server_refuses_is_asked_once_and_then_left_out(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_part_is_sent_once_and_then_left_out(name: str, caplog: pytest.LogCaptureFixture) -> None:
     (prompts, rngs), what = first_prompts(LAKE, 3), REFUSALS[name][0]
     with OpenAIServer(answer, refusing(name)) as server:
         policy = player(server, concurrency=1)

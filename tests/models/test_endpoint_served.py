@@ -34,7 +34,7 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def served_pocket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of `transformers serve`, in a process of its own."""
+    """The URL of `transformers serve`, in another process."""
     port, log = free_port(), tmp_path_factory.mktemp("serve") / "log"
     program = "from transformers.cli.transformers import main; main()"
     options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
@@ -79,12 +79,8 @@ def test_a_served_model_plays_as_the_loaded_model(served_pocket: str, game_id: s
     served = play_episodes(game, greedy(served_pocket), episode_keys)
     assert len({step.action for episode in served for step in episode.steps}) > 2
     for ours, theirs in zip(loaded, served, strict=True):
-        assert (ours.reward, ours.terminated, ours.truncated, ours.success) == (
-            theirs.reward,
-            theirs.terminated,
-            theirs.truncated,
-            theirs.success,
-        )
+        for name in ("reward", "terminated", "truncated", "success"):
+            assert getattr(ours, name) == getattr(theirs, name)
         for mine, other in zip(ours.steps, theirs.steps, strict=True):
             assert (mine.observation, mine.action, mine.status) == (other.observation, other.action, other.status)
             assert mine.completion.text == other.completion.text.replace("<|end|>", "")

@@ -98,7 +98,7 @@ def test_a_fault_that_float32_does_not_show_is_caught(dtype: torch.dtype, monkey
         choose_forward(random_model("llama", dtype), "fast", PROMPT, 0)
 
 
-def test_the_result_is_stored_for_the_weights_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_result_is_stored_for_the_weights_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "msgrpo_hub")
     for seed in (0, 0, 1):
         choose_forward(tiny_qwen(seed=seed), "auto", PROMPT, 0)

@@ -1,4 +1,4 @@
-"""The engine drops its caches when the weights change, and acting leaves the model as it was."""
+"""The engine drops its caches when the weights change, and sampling leaves the model unchanged."""
 
 from __future__ import annotations
 
@@ -11,32 +11,23 @@ from unittest.mock import patch
 import pytest
 import torch
 from peft import PeftModel
+from peft.tuners.lora import LoraLayer
 
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.forward import FastForward
 from tests.models.engines import END, adapted_model, assert_same, distinct_contexts, sampled, some_prompts
 
+IDS = torch.tensor([[1, 2, 3, 4]])
 
-def optimizer_step(model: PeftModel, kind: Callable[..., torch.optim.Optimizer]) -> None:
-    optimizer = kind([p for p in model.parameters() if p.requires_grad])
-    model(torch.tensor([[1, 2, 3]])).logits.square().sum().backward()
+
+def step(model: PeftModel, **options: Any) -> None:
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1, **options)
+    model(IDS).logits.square().sum().backward()
     optimizer.step()
 
 
-def adamw(model: PeftModel) -> None:
-    optimizer_step(model, lambda parameters: torch.optim.AdamW(parameters, lr=0.1))
-
-
-def fused_adamw(model: PeftModel) -> None:
-    optimizer_step(model, lambda parameters: torch.optim.AdamW(parameters, lr=0.1, fused=True))
-
-
-def load_state_dict(model: PeftModel) -> None:
-    model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()})
-
-
-def assign_state_dict(model: PeftModel) -> None:
-    model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()}, assign=True)
+def load_moved(model: PeftModel, **options: Any) -> None:
+    model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()}, **options)
 
 
 def replace_base_tensors(model: PeftModel) -> None:
@@ -45,52 +36,49 @@ def replace_base_tensors(model: PeftModel) -> None:
             parameter.data = parameter.data + 0.1
 
 
-def disable_the_adapter(model: PeftModel) -> None:
-    model.base_model.disable_adapter_layers()
+def scale_the_adapter(model: PeftModel) -> None:
+    for layer in model.modules():
+        if isinstance(layer, LoraLayer):
+            layer.scaling["default"] *= 3
 
 
-def switch_adapters(model: PeftModel) -> None:
-    model.set_adapter("other")
+CHANGES: dict[str, Callable[[PeftModel], Any]] = {
+    "AdamW": step,
+    "fused AdamW": lambda model: step(model, fused=True),
+    "load_state_dict": load_moved,
+    "load_state_dict, assign": lambda model: load_moved(model, assign=True),
+    "other base tensors": replace_base_tensors,
+    "another scale": scale_the_adapter,
+    "adapter disabled": lambda model: model.base_model.disable_adapter_layers(),
+    "another adapter": lambda model: model.set_adapter("other"),
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        adamw,
-        fused_adamw,
-        load_state_dict,
-        assign_state_dict,
-        replace_base_tensors,
-        disable_the_adapter,
-        switch_adapters,
-    ],
-)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("caching", [False, True])
-def test_the_caches_are_dropped_when_the_weights_change(change: Callable[[PeftModel], None], caching: bool) -> None:
+def test_the_caches_are_dropped_when_the_weights_change(change: str, caching: bool) -> None:
     model = adapted_model()
-    engine = Engine(model, END)
+    engine, pairs = Engine(model, END), ([(1, 2, 3)], [[(4, 5)]])
     with engine.caching() if caching else nullcontext():
-        before = sampled(engine, some_prompts(), 1.0)
-        change(model)
+        before, scores = sampled(engine, some_prompts(), 1.0), engine.score(*pairs)
+        CHANGES[change](model)
         after = sampled(engine, some_prompts(), 1.0)
         assert after == sampled(Engine(model, END), some_prompts(), 1.0)
         assert after != before
+        assert scores != engine.score(*pairs) == Engine(model, END).score(*pairs)
+        sampled(engine, some_prompts(), 1.0)
         rows = engine.forward_rows
         sampled(engine, some_prompts(), 1.0)
-        assert engine.forward_rows == rows + (0 if caching else distinct_contexts(after))  # the prefix is kept again
-
-
-# ---- acting leaves no trace
+        assert engine.forward_rows == rows + (0 if caching else distinct_contexts(after))  # the prefix is cached again
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_acting_leaves_attention_and_mode_as_they_were(training: bool, implementation: str) -> None:
+def test_sampling_restores_attention_and_mode(training: bool, implementation: str) -> None:
     model = adapted_model().train(training)
     base = model.get_base_model()
     base.set_attn_implementation(implementation)
-    ids = torch.tensor([[1, 2, 3, 4]])
-    before = model(ids).logits
+    before = model(IDS).logits
     engine = Engine(model, END)
     sampled(engine, some_prompts())
     with pytest.raises(IndexError):
@@ -98,26 +86,23 @@ def test_acting_leaves_attention_and_mode_as_they_were(training: bool, implement
     assert base.config._attn_implementation == implementation
     assert all(module.training == training for module in model.modules())
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert torch.equal(model(ids).logits, before)
+    assert torch.equal(model(IDS).logits, before)
     assert before.requires_grad
 
 
-def test_acting_is_in_evaluation_mode() -> None:
+def test_sampling_is_in_evaluation_mode() -> None:
     model = adapted_model()
     noisy = copy.deepcopy(model).train()
     for module in noisy.modules():
         if isinstance(module, torch.nn.ModuleDict) and "default" in module and isinstance(module["default"], torch.nn.Identity):
             module["default"] = torch.nn.Dropout(0.9)
-    ids = torch.tensor([[1, 2, 3, 4]])
-    assert not torch.allclose(noisy(ids).logits, model(ids).logits)
+    assert not torch.allclose(noisy(IDS).logits, model(IDS).logits)
     assert_same(sampled(Engine(noisy, END), some_prompts()), sampled(Engine(model, END), some_prompts()))
 
 
-@pytest.mark.parametrize("passes", [0, 1, 2])
-def test_an_engine_that_was_interrupted_samples_as_if_it_had_not_been(passes: int) -> None:
-    """In the shared prefix, in the rest of the prompts, or in a decoding step."""
+@pytest.mark.parametrize("passes", [0, 1, 2], ids=["shared prefix", "rest of the prompts", "decoding"])
+def test_an_engine_that_was_interrupted_samples_as_a_new_one(passes: int) -> None:
     model = adapted_model()
-    expected = sampled(Engine(model, END), some_prompts())
     engine, run, left = Engine(model, END), FastForward.run, passes
     engine.choose(max(some_prompts(), key=len), 10)
 
@@ -130,4 +115,4 @@ def test_an_engine_that_was_interrupted_samples_as_if_it_had_not_been(passes: in
 
     with patch.object(FastForward, "run", interrupted), pytest.raises(KeyboardInterrupt):
         sampled(engine, some_prompts())
-    assert_same(sampled(engine, some_prompts()), expected)
+    assert_same(sampled(engine, some_prompts()), sampled(Engine(model, END), some_prompts()))

@@ -1,4 +1,4 @@
-"""Acting by comparing the log-probabilities of the legal actions' replies."""
+"""The policy that compares the log-probabilities of the legal actions' replies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from msgrpo_hub.games.snake import SnakeState
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.scoring import ScorePolicy
 from msgrpo_hub.rollout import play_episodes
-from tests.models.plain_forwards import TOLERANCE, act, plain_log_probs
+from tests.models.engines import TOLERANCE, plain_log_probs
+
+
+def act(policy: ScorePolicy, prompts: list[Prompt]) -> list[str]:
+    return [reply.text for reply in policy.complete(prompts, [np.random.default_rng(0)] * len(prompts))]
 
 
 def candidate_ids(agent: LanguageModel, action: str) -> list[int]:
@@ -34,7 +38,7 @@ def corner() -> Prompt:
 
 
 def trapped() -> Prompt:
-    """A snake in a corner, enclosed by its own body."""
+    """A snake in a corner, enclosed by its body."""
     game = make_game("Snake-Solo-v1")
     state = game.initial_state(np.random.default_rng(0))
     assert isinstance(state, SnakeState)
@@ -60,7 +64,7 @@ def test_the_choice_is_the_legal_action_of_the_highest_plain_log_prob(family: La
     replies = ScorePolicy(family).complete(prompts, [np.random.default_rng(0)] * len(prompts))
     for prompt, prompt_ids, reply in zip(prompts, family.encode(prompts), replies, strict=True):
         log_probs = {
-            action: plain_log_probs(family.model, prompt_ids, candidate_ids(family, action))
+            action: plain_log_probs(family.model, prompt_ids, candidate_ids(family, action)).tolist()
             for action in prompt.game.legal_actions(prompt.state)
         }
         best = max(log_probs, key=lambda action: sum(log_probs[action]))

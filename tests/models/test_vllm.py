@@ -1,6 +1,6 @@
 """A vLLM server is refused at once if it was started with other flags, computes something else, or is not vLLM.
 
-The responses are those of vLLM 0.32.0; `make test-vllm` starts real servers like these.
+The responses are vLLM 0.32.0's; `make test-vllm` starts real servers like these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from msgrpo_hub.errors import UserError
@@ -57,7 +57,7 @@ def answering(server: VllmLoopback, **answers: Answered) -> None:
 
 
 def refusal(server: VllmLoopback, longest: int = 0) -> str:
-    """What a pool of this server says of it; at once, though it would wait for a lost one for an hour."""
+    """The error of a pool of this server, raised at once; the pool would wait an hour for a lost server."""
     pool = VllmPool([VllmServer(url=server.url)], Probes(texts=["abc"], token_ids=[(1,)], longest=longest), patience=3600.0)
     with pytest.raises(UserError) as refused:
         pool.publish(VERSION)
@@ -87,7 +87,7 @@ def test_a_server_on_another_machine_is_asked_offline_and_without_a_proxy(
     http_client._client.cache_clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", obstacle == "offline")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    remote = VllmServer(url=server.url.replace("127.0.0.1", "127.1"))  # the client takes this name for that of another machine
+    remote = VllmServer(url=server.url.replace("127.0.0.1", "127.1"))  # another machine, as far as the client knows
     remote.check_health()
     assert remote.max_model_len() == MAX_MODEL_LEN
     with pytest.raises(RequestError if obstacle == "proxy" else UserError):
@@ -106,15 +106,12 @@ def test_something_else_at_the_address_is_not_waited_for(server: VllmLoopback, a
     )
 
 
-def test_a_router_without_the_tokenizer_is_refused(server: VllmLoopback) -> None:
-    answering(server, tokenize=(404, {"detail": "Not Found"}))
-    assert "has no /tokenize: expected vLLM itself, not a router" in refusal(server)
-
-
-def test_a_server_that_takes_too_few_tokens_is_refused_before_the_first_episode(server: VllmLoopback) -> None:
+def test_a_server_that_lacks_something_is_refused_before_the_first_episode(server: VllmLoopback) -> None:
     said = refusal(server, longest=MAX_MODEL_LEN + 1)
     assert f"takes {MAX_MODEL_LEN} tokens of a prompt with its reply, and the longest to expect have {MAX_MODEL_LEN + 1}" in said
     assert f"start it with --max-model-len {MAX_MODEL_LEN + 1} or more" in said
+    answering(server, tokenize=(404, {"detail": "Not Found"}))
+    assert "has no /tokenize: expected vLLM itself, not a router" in refusal(server)
     assert not server.of("/v1/load_lora_adapter")
 
 
@@ -181,20 +178,14 @@ def test_a_reply_that_was_cut_for_want_of_room_is_refused_with_what_fits(server:
 TEXT = "Left free Down ice"
 
 
-def an_adapter(tiny_model: Path, folder: Path) -> tuple[PeftModel, Probes]:
-    """An adapter that is saved in a folder, and a probe."""
-    model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model), LoraConfig(r=2, target_modules=["q_proj"]))
-    model.save_pretrained(str(folder))
-    tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(TEXT, add_special_tokens=False)["input_ids"])
-    return model, Probes(texts=[TEXT], token_ids=[tokens])
-
-
 def test_a_server_that_is_refused_keeps_no_adapter(tiny_model: Path, tmp_path: Path) -> None:
+    base = AutoModelForCausalLM.from_pretrained(tiny_model)
+    get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(str(tmp_path / "v1"))
+    tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(TEXT, add_special_tokens=False)["input_ids"])
     with VllmLoopback(str(tiny_model)) as server:
-        _, probes = an_adapter(tiny_model, tmp_path / "v1")
-        pool = VllmPool([VllmServer(url=server.url)], probes)
+        pool = VllmPool([VllmServer(url=server.url)], Probes(texts=[TEXT], token_ids=[tokens]))
         with pytest.raises(UserError, match="computes other log-probabilities"):
-            pool.publish(Version(name="v1", path=str(tmp_path / "v1"), expected=np.full(len(probes.token_ids[0]) - 1, -50.0)))
+            pool.publish(Version(name="v1", path=str(tmp_path / "v1"), expected=np.full(len(tokens) - 1, -50.0)))
         pool.close()
         assert server.loaded == []
 
@@ -210,14 +201,11 @@ NOISE = RNG.normal(0, 1, 400)
 
 @pytest.mark.parametrize("noise", [1e-5, 0.02], ids=["float32", "bfloat16"])
 def test_the_version_before_is_told_from_this_one_if_it_differs_by_more_than_rounding(noise: float) -> None:
-    old = NEW - 20 * noise / np.sqrt(400) * STEP  # each token moves by as much as it is rounded
+    old = NEW - 20 * noise / np.sqrt(400) * STEP  # each token moves by its rounding error
     assert is_other(old + noise * NOISE, NEW, old)
     assert not is_other(NEW + noise * NOISE, NEW, old)
-
-
-def test_versions_closer_than_rounding_are_not_told_apart_and_do_no_harm() -> None:
-    old = NEW - 1e-6 * STEP
-    assert not is_other(old + 1e-3 * NOISE, NEW, old)
+    closer = NEW - noise / 100 * STEP  # closer than rounding: neither is recognised
+    assert not is_other(closer + noise * NOISE, NEW, closer)
     assert not is_other(NEW, NEW, NEW)
 
 
@@ -247,16 +235,16 @@ def test_log_probabilities_without_the_temperature_are_refused() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "vllm",
-        "vllm:",
-        "vllm:localhost:8000",
-        "vllm:ftp://localhost",
-        "vllm:http://localhost:8000,",
-        "vllm:http://localhost:x",
-        "vllm:http://localhost:8000,http://localhost:8000/v1",
-        "vllm:http://me:secret@localhost:8000",
-        "vllm:http://localhost:8000?key=secret",
-        "sglang:http://localhost:8000",
+        *(
+            "vllm",
+            "vllm:",
+            "vllm:localhost:8000",
+            "vllm:ftp://localhost",
+            "vllm:http://localhost:8000,",
+            "vllm:http://localhost:x",
+        ),
+        *("vllm:http://localhost:8000,http://localhost:8000/v1", "vllm:http://me:secret@localhost:8000"),
+        *("vllm:http://localhost:8000?key=secret", "sglang:http://localhost:8000"),
     ],
 )
 def test_names_of_servers_that_are_none_are_refused_and_secrets_are_not_quoted(text: str) -> None:

@@ -15,17 +15,9 @@ Json = dict[str, Any]
 
 REAL: list[Json] = json.loads(TRANSCRIPT.read_text(encoding="utf-8"))["transcript"]
 LEFT_OUT = {
-    "id",
-    "created",
-    "system_fingerprint",
-    "permission",
-    "text_offset",
-    "rank",
-    "decoded_token",
-    "top_logprobs",
-    "token_strs",
+    *("id", "created", "system_fingerprint", "permission", "text_offset", "rank", "decoded_token", "top_logprobs", "token_strs"),
 }
-"""Fields that differ from run to run, or that nobody here reads."""
+"""Fields that differ from run to run, or that the client does not read."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +27,7 @@ def ours() -> Iterator[list[tuple[int, Any]]]:
 
 
 def differences(real: Any, ours: Any, at: str = "") -> list[str]:
-    """Where an answer of ours is not that of the real server. The real one may have fields that ours lacks if they are null."""
+    """The differences of our answer from the real server's, which may have further fields that are null."""
     if isinstance(real, dict) and isinstance(ours, dict):
         keys = [key for key in real if key not in LEFT_OUT and (real[key] is not None or key in ours)]
         missing = [f"{at}.{key} is missing" for key in keys if key not in ours]

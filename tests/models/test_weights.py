@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora import LoraLayer
+from peft import PeftModel
 from torch import nn
 from torch.nn import functional
+from transformers import AutoModelForCausalLM
 
 from msgrpo_hub.models import weights
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.forward import FastForward, PlainForward
+from msgrpo_hub.models.sampling import Sample
 from msgrpo_hub.models.weights import (
     FEWEST,
     HAS_ONE_DNN,
@@ -24,71 +27,46 @@ from msgrpo_hub.models.weights import (
     weights_version,
     without_adapter,
 )
-from tests.models.engines import adapted_model
-from tests.tiny import tiny_model
+from tests.models.engines import adapted_model, assert_same, sampled
+from tests.models.loading import load, published
+from tests.tiny import MakeFolder, adapted, tiny_model
 
 PROMPTS = [(1, 2, 3, 4, 5), (1, 2, 3, 9), (1, 2, 3, 4, 7, 8)]
 
 
-def lora_model(dtype: torch.dtype = torch.float32, **settings: object) -> PeftModel:
+def lora_model(dtype: torch.dtype = torch.float32, tied: bool = False, **options: Any) -> PeftModel:
     """A tiny model with a LoRA adapter whose weights are not zero."""
-    base = tiny_model(vocab_size=64, initializer_range=0.02).to(dtype)
-    model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", **settings)).eval()
-    stir(model, 1)
-    return model
+    return adapted(tiny_model(vocab_size=64, initializer_range=0.02, tie_word_embeddings=tied).to(dtype), 0.3, **options)
 
 
-def stir(model: PeftModel, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "lora_B" in name:
-                weight.copy_(0.3 * torch.randn(weight.shape, generator=generator))
+def replies(model: PeftModel) -> list[Sample]:
+    return sampled(Engine(model, frozenset({0})), PROMPTS, 1.0, 12)
 
 
-def sampled(model: PeftModel) -> tuple[list[list[int]], list[float]]:
-    samples = Engine(model, frozenset({0})).sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 12)
-    return [sample.token_ids for sample in samples], [p for sample in samples for p in sample.log_probs]
+def logits(model: nn.Module) -> torch.Tensor:
+    output: torch.Tensor = model(torch.tensor([PROMPTS[0]])).logits
+    return output
 
 
 def test_merged_weights_sample_the_same_tokens_with_the_same_log_probs() -> None:
     model = lora_model()
-    tokens, log_probs = sampled(model)
+    expected = replies(model)
     with merged(model):
-        merged_tokens, merged_log_probs = sampled(model)
-    assert merged_tokens == tokens
-    np.testing.assert_allclose(merged_log_probs, log_probs, atol=1e-5)
+        assert_same(replies(model), expected)
     with model.disable_adapter():
-        assert max(abs(a - b) for a, b in zip(sampled(model)[1], log_probs, strict=False)) > 0.01  # the adapter has an effect
-
-
-def test_an_adapter_that_is_scaled_anew_is_another_version_and_nothing_of_the_old_one_is_used() -> None:
-    model = lora_model()
-    engine, before = Engine(model, frozenset({0})), weights_version(model)
-    old = engine.sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6)
-    for layer in model.modules():
-        if isinstance(layer, LoraLayer):
-            layer.scaling["default"] *= 3
-    assert weights_version(model) != before
-    both = (each.sample(PROMPTS, [np.random.default_rng(i) for i in range(3)], 1.0, 6) for each in (engine, Engine(model, {0})))
-    for a, b, c in zip(*both, old, strict=True):
-        np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-5)
-        assert a.log_probs != c.log_probs
+        assert abs(replies(model)[0].log_probs[0] - expected[0].log_probs[0]) > 0.01  # the adapter has an effect
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_that_shares_its_weight_with_the_embedding_is_not_merged(tied: bool) -> None:
-    base = tiny_model(vocab_size=64, initializer_range=0.02, tie_word_embeddings=tied)
-    model = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "lm_head"])).eval()
-    stir(model, 1)
-    ids = torch.tensor([PROMPTS[0]])
+    model = lora_model(tied=tied, target_modules=["q_proj", "lm_head"])
     with torch.no_grad():
-        expected = model(ids).logits
+        expected = logits(model)
         with merged(model):
-            found, with_base_alone = model(ids).logits, model.base_model.model(ids).logits
-    assert (found - expected).abs().max() < 1e-5
-    assert (with_base_alone - expected).abs().max() < 1e-5
-    assert len({layer.weight.data_ptr() for layer in (base.get_input_embeddings(), base.lm_head)}) == 2 - tied
+            found = logits(model), logits(model.base_model.model)
+    assert all((part - expected).abs().max() < 1e-5 for part in found)
+    base = model.get_base_model()
+    assert len({layer.weight.data_ptr() for layer in (base.get_input_embeddings(), base.get_output_embeddings())}) == 2 - tied
 
 
 def test_the_base_is_restored_bit_for_bit_even_after_an_error() -> None:
@@ -115,36 +93,37 @@ def test_layers_that_cannot_be_merged_exactly_stay_unchanged(model: PeftModel) -
         assert weights_version(model) == before
 
 
-def test_what_an_adapter_has_beside_lora_is_off_without_it_too() -> None:
-    lora = LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"], task_type="CAUSAL_LM")
-    model = get_peft_model(tiny_model("llama", vocab_size=300), lora).eval()
+def with_own_head() -> PeftModel:
+    model = adapted(tiny_model("llama", vocab_size=300), target_modules=["q_proj"], modules_to_save=["lm_head"])
     with torch.no_grad():
         model.get_base_model().lm_head.modules_to_save["default"].weight += 1
-    ids = torch.tensor([[3, 1, 4]])
-    with model.disable_adapter():
-        base = model(ids).logits
-    assert not torch.allclose(model(ids).logits, base, atol=1e-2)
-    with without_adapter(model):
-        assert torch.equal(model(ids).logits, base)
+    return model
 
 
-def test_without_its_adapter_a_model_is_its_base_and_has_the_adapter_back_even_after_an_error() -> None:
-    model = adapted_model()
-    ids = torch.tensor([[3, 1, 4]])
-    with_it = model(ids).logits
+@pytest.mark.parametrize("make", [adapted_model, with_own_head], ids=["LoRA", "a head of its own"])
+def test_without_its_adapter_a_model_is_its_base_and_has_the_adapter_back_even_after_an_error(make: Any) -> None:
+    model = make()
+    with_it = logits(model)
     with model.disable_adapter():
-        base = model(ids).logits
+        base = logits(model)
     assert not torch.allclose(with_it, base, atol=1e-3)
     with without_adapter(model):
-        assert torch.equal(model(ids).logits, base)
+        assert torch.equal(logits(model), base)
         with without_adapter(model):
             pass
-        assert torch.equal(model(ids).logits, base), "the outer context still holds"
-        assert not model(ids).logits.requires_grad
+        assert torch.equal(logits(model), base), "the outer context still holds"
+        assert not logits(model).requires_grad
     with pytest.raises(ZeroDivisionError), without_adapter(model):
         _ = 1 / 0
-    assert torch.equal(model(ids).logits, with_it)
+    assert torch.equal(logits(model), with_it)
     assert all(parameter.requires_grad for name, parameter in model.named_parameters() if "lora_B.default" in name)
+
+
+def test_a_merged_model_keeps_the_adapters_own_head() -> None:
+    model = with_own_head()
+    expected = logits(model)
+    with torch.no_grad(), merged(model):
+        assert torch.allclose(logits(model), expected, atol=1e-5)
 
 
 # ---- products of few rows by oneDNN
@@ -212,3 +191,22 @@ def test_both_engines_sample_with_copies(monkeypatch: pytest.MonkeyPatch) -> Non
         with forward.acting():
             assert any(isinstance(layer, FewRowsLinear) for layer in model.modules())
         assert not any(isinstance(layer, FewRowsLinear) for layer in model.modules())
+
+
+# ---- the guide's way to merge an adapter
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
+[MERGE] = [block.partition("```")[0] for block in GUIDE.read_text().split("```python\n")[1:] if "merge_and_unload" in block]
+
+
+@pytest.mark.parametrize("targets", [["lm_head", "q_proj"], ["embed_tokens", "q_proj"], ["q_proj", "up_proj"]], ids=str)
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_merged_model_saved_and_loaded_has_the_log_probabilities_of_the_adapter(
+    make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, targets: list[str], tied: bool
+) -> None:
+    base = make_folder("qwen2", tie_word_embeddings=tied)
+    expected = logits(load(published(base, tmp_path / "runs" / "lake" / "adapter", target_modules=targets)).model)
+    monkeypatch.chdir(tmp_path)
+    exec(MERGE, {})
+    for model in (AutoModelForCausalLM.from_pretrained("runs/lake/merged"), load(tmp_path / "runs" / "lake" / "merged").model):
+        torch.testing.assert_close(logits(model).log_softmax(-1), expected.log_softmax(-1), atol=1e-5, rtol=0)

@@ -1,6 +1,6 @@
 """A loopback server with vLLM's routes over our own engine, and the faults of real servers.
 
-`test_vllm_transcripts.py` compares its answers with those of a real vLLM.
+`test_vllm_transcripts.py` compares its answers with a real vLLM's.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +23,12 @@ from peft import PeftModel
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import token_batch, token_log_probs
+from tests.models.openai_server import Loopback, send
 
 MAX_MODEL_LEN = 1024
 Json = dict[str, Any]
 Answered = tuple[int, Any]
-"""Status and body; a text is sent as it is."""
+"""Status and body; a text is sent unchanged."""
 
 
 def error(status: int, message: str, kind: str, param: str | None = None) -> Answered:
@@ -35,7 +36,7 @@ def error(status: int, message: str, kind: str, param: str | None = None) -> Ans
 
 
 @dataclass
-class VllmLoopback:
+class VllmLoopback(Loopback):
     """Serves a base and its adapters on a free port inside its `with` block.
 
     Its attributes after `base` are faults, which a test sets at any time.
@@ -47,7 +48,7 @@ class VllmLoopback:
     stays: bool = False
     """Replies come from the first adapter that was ever loaded."""
     raw_log_probs: bool = False
-    """Reports log-probabilities without the temperature, which is vLLM's default."""
+    """Reports log-probabilities without the temperature, as vLLM does by default."""
     hangs: threading.Event = field(default_factory=threading.Event)
     """While set, completions get no answer."""
     delay: float = 0.0
@@ -65,47 +66,21 @@ class VllmLoopback:
         """Name → name in the model."""
         self._paths: dict[str, str] = {}
         self._first = ""
-        self._port = 0
         self._seeds, self._ids = itertools.count(), itertools.count()
 
-    # ---- a server that can be stopped and started anew
-
-    def __enter__(self) -> Self:
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_GET(self) -> None:
-                outer._serve(self, {})
-
-            def do_POST(self) -> None:
-                outer._serve(self, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        self._http.daemon_threads = True
-        self._port = self._http.server_address[1]
-        threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
+        super().__exit__()
         self.forget()
 
     def forget(self) -> None:
-        """Loses every adapter, as a process that starts anew."""
+        """Loses every adapter, as a new process does."""
         with self._lock:
             self._loaded.clear()
             self._paths.clear()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def loaded(self) -> list[str]:
@@ -115,20 +90,17 @@ class VllmLoopback:
         """The bodies of the requests to a route."""
         return [body for asked, body in self.asked if asked == path]
 
-    def _serve(self, handler: BaseHTTPRequestHandler, body: Json) -> None:
+    def serve(self, handler: BaseHTTPRequestHandler, text: str) -> None:
+        body = json.loads(text)
         self.asked.append((handler.path, body))
         status, answer = self.before(handler.path, body) or self.answer(handler.path, body)
-        content = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
         with suppress(ConnectionError):  # of a client that no longer waits
-            handler.send_response(status)
-            handler.send_header("Content-Length", str(len(content)))
-            handler.end_headers()
-            handler.wfile.write(content)
+            send(status, (answer if isinstance(answer, str) else json.dumps(answer)).encode())(handler)
 
     # ---- vLLM's routes
 
     def answer(self, path: str, body: Json) -> Answered:
-        routes: Mapping[str, Callable[[Json], Answered]] = {
+        routes: dict[str, Callable[[Json], Answered]] = {
             "/health": lambda _: (200, ""),
             "/v1/models": self._models,
             "/tokenize": self._tokenize,
@@ -136,9 +108,7 @@ class VllmLoopback:
             "/v1/unload_lora_adapter": self._unload,
             "/v1/completions": self._completion,
         }
-        if path not in routes:
-            return 404, {"detail": "Not Found"}
-        return routes[path](body)
+        return routes[path](body) if path in routes else (404, {"detail": "Not Found"})
 
     def _models(self, _: Json) -> Answered:
         def card(name: str, root: str, parent: str | None, length: int | None) -> Json:
@@ -187,13 +157,12 @@ class VllmLoopback:
             if name not in (self.base, *self._loaded):
                 return error(404, f"The model `{name}` does not exist. Valid aliases: {aliases}.", "NotFoundError", "model")
             inside = self._first if self.stays else self._loaded.get(name, "")
-            if not inside or self.ignores_adapters:
-                if isinstance(self._model, PeftModel):
-                    with self._model.disable_adapter():
-                        return 200, self._complete(body, prompt)
+            from_base = not inside or self.ignores_adapters
+            if not from_base:
+                self._model.set_adapter(inside, inference_mode=True)
+            adapted = isinstance(self._model, PeftModel)
+            with self._model.disable_adapter() if from_base and adapted else nullcontext():
                 return 200, self._complete(body, prompt)
-            self._model.set_adapter(inside, inference_mode=True)
-            return 200, self._complete(body, prompt)
 
     @torch.no_grad()
     def _complete(self, body: Json, prompt: tuple[int, ...]) -> Json:
@@ -226,7 +195,8 @@ class VllmLoopback:
                 "top_logprobs": [mine | further for mine, further in zip(own, likely, strict=True)],
             }
         if body.get("prompt_logprobs") is not None:
-            scores = self._scores(prompt[:1], prompt[1:])
+            batch, _ = token_batch([[(prompt[:1], prompt[1:])]], 0)
+            scores = token_log_probs(self._model, batch, 1.0, tree=False, split_head=False).tolist()
             choice["prompt_logprobs"] = [None] + [
                 {str(token): {"logprob": score, "rank": 1, "decoded_token": self._agent.tokenizer.decode([token])}}
                 for token, score in zip(prompt[1:], scores, strict=True)
@@ -235,12 +205,6 @@ class VllmLoopback:
         usage = {"prompt_tokens": len(prompt), "total_tokens": len(prompt) + written, "completion_tokens": written}
         head = {"id": f"cmpl-{next(self._ids)}", "object": "text_completion", "created": 1, "model": body["model"]}
         return {**head, "choices": [choice], "usage": usage}
-
-    def _scores(self, prompt: tuple[int, ...], reply: tuple[int, ...]) -> list[float]:
-        scores: list[float] = token_log_probs(
-            self._model, token_batch([[(prompt, reply)]], 0)[0], 1.0, tree=False, split_head=False
-        ).tolist()
-        return scores
 
     def _text(self, token: int, as_id: bool) -> str:
         return f"token_id:{token}" if as_id else str(self._agent.tokenizer.decode([token]))

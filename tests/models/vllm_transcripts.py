@@ -1,8 +1,7 @@
-"""What is asked of a vLLM server for its transcript: every route that training uses, and the errors it relies on.
+"""The requests of a vLLM server's transcript: every route that training uses, and the errors it relies on.
 
-The base is the built-in one and the adapter is beside this file, so our own engine must give
-the same numbers.
-`transcript` is what a real server answered, started with the flags of the guide and `--dtype float32 --enforce-eager`.
+Our engine must give the same numbers with the built-in base and the adapter beside this file. A real server answered them,
+started with the flags of the guide and `--dtype float32 --enforce-eager`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TRANSCRIPT = Path(__file__).with_name("vllm_transcript.json")
 ADAPTER = Path(__file__).with_name("adapter_of_transcripts")
 BASE = str(pocket_path())
 PLACES = {"ADAPTER": str(ADAPTER), "BASE": BASE}
-"""Paths of this machine, and what stands for them in the transcript."""
+"""Placeholders in the transcript for paths of this machine."""
 
 
 def requests() -> list[tuple[str, str, Json]]:

@@ -1,8 +1,9 @@
-"""Adapters as others publish them: what PEFT loads, loads here, and computes the same."""
+"""LoRA adapters: with their base they compute what PEFT computes, or are refused in one line."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,24 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, Auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, TaggedFormat, request_text
 from msgrpo_hub.downloads.fetching import Fetched, fetch, list_files
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
 from msgrpo_hub.models import adapters
 from msgrpo_hub.models.adapters import load_adapter
-from tests.models.loading import edit, load, one_line, rngs
-from tests.models.test_adapters_loaded import logits
+from msgrpo_hub.models.scoring import ScorePolicy
+from msgrpo_hub.rollout import play_episodes
+from tests.models.loading import edit, load, logits, one_line, published, refused, rngs, save_adapter
 from tests.tiny import SIZE, MakeFolder, adapted, tiny_model
 
 ALL = "all-linear"
 KINDS: dict[str, dict[str, Any]] = {
-    "a head of its own": {"modules_to_save": ["lm_head"]},
-    "head, embedding and norms of its own": {"modules_to_save": ["lm_head", "embed_tokens", "norm", "input_layernorm"]},
-    "tokens of its own": {"trainable_token_indices": [5, 6, 7]},
-    "tokens of its own in two layers": {"trainable_token_indices": {"embed_tokens": [5, 6], "lm_head": [7]}},
+    "plain": {},
+    "a head": {"modules_to_save": ["lm_head"]},
+    "head, embedding and norms": {"modules_to_save": ["lm_head", "embed_tokens", "norm", "input_layernorm"]},
+    "tokens": {"trainable_token_indices": [5, 6, 7]},
+    "tokens in two layers": {"trainable_token_indices": {"embed_tokens": [5, 6], "lm_head": [7]}},
     "all biases": {"bias": "all"},
     "the biases of its layers": {"bias": "lora_only", "target_modules": ["q_proj", "k_proj"]},
     "DoRA": {"use_dora": True},
@@ -38,29 +43,23 @@ KINDS: dict[str, dict[str, Any]] = {
     "a LoRA on the head": {"target_modules": ["lm_head", "q_proj"]},
     "biases of LoRA": {"lora_bias": True},
     "some layers": {"target_modules": ["q_proj"], "layers_to_transform": [1], "layers_pattern": "layers"},
-    "another beginning": {"init_lora_weights": "orthogonal"},
+    "another initialisation": {"init_lora_weights": "orthogonal"},
 }
 
 
-def published(base: Path, folder: Path, **options: Any) -> Path:
-    """An adapter whose every trained weight differs from the base, as PEFT saves it."""
-    torch.manual_seed(1)
-    model = adapted(AutoModelForCausalLM.from_pretrained(base), **options)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.requires_grad:
-                weight.add_(0.05 * torch.randn_like(weight))
-    model.save_pretrained(folder)
-    return folder
-
-
-def check(base: Path, adapter: Path, prompts: list[Prompt], engine: str = "fast") -> None:
+@pytest.mark.parametrize("tied", [False, True], ids=["", "tied"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_adapter_computes_what_peft_computes(
+    make_folder: MakeFolder, tmp_path: Path, prompts: list[Prompt], kind: str, tied: bool
+) -> None:
     """The greedy replies have the log-probabilities of PEFT's own model in one uncached pass."""
+    base = make_folder("qwen2", tie_word_embeddings=tied)
+    adapter = published(base, tmp_path, **KINDS[kind])
     plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter).eval()
     agent = load(base, adapter=str(adapter), max_new_tokens=4, temperature=0.0)
-    assert agent.chosen_engine(prompts) == engine
+    assert agent.chosen_engine(prompts) == "fast"
     with agent.caching():
-        replies = agent.complete(prompts, rngs(len(prompts)))
+        replies = agent.complete(prompts[:3], rngs(3))
     for reply in replies:
         ids = torch.tensor([reply.prompt_ids + reply.token_ids])
         with torch.no_grad():
@@ -69,27 +68,26 @@ def check(base: Path, adapter: Path, prompts: list[Prompt], engine: str = "fast"
         assert reply.log_probs == pytest.approx(log_p.max(-1).values.tolist(), abs=2e-5)
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["", "tied"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_adapter_computes_what_peft_computes(
-    make_folder: MakeFolder, tmp_path: Path, prompts: list[Prompt], kind: str, tied: bool
-) -> None:
-    base = make_folder("qwen2", tie_word_embeddings=tied)
-    check(base, published(base, tmp_path, **KINDS[kind]), prompts[:3])
+@pytest.mark.lowest
+def test_an_adapter_alone_and_an_adapter_on_its_base_are_the_same_model(qwen2_folder: Path, tmp_path: Path) -> None:
+    adapter = save_adapter(qwen2_folder, tmp_path)
+    alone, together, base = load(adapter), load(qwen2_folder, adapter=str(adapter)), logits(load(qwen2_folder).model)
+    assert isinstance(alone.model, PeftModel)
+    assert torch.equal(logits(alone.model), logits(together.model))
+    assert not torch.allclose(logits(alone.model), base)
+    with alone.model.disable_adapter():
+        assert torch.equal(logits(alone.model), base)
+    assert not alone.model.training
 
 
 # ---- adapters of other versions
-
-
-def fetched(folder: Path) -> Fetched:
-    return fetch(list_files(str(folder)))
 
 
 def write_adapter(folder: Path, weights: dict[str, torch.Tensor], **settings: Any) -> Fetched:
     plain = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "org/base", "r": 2, "lora_alpha": 4}
     (folder / "adapter_config.json").write_text(json.dumps(plain | settings))
     save_file(weights, folder / "adapter_model.safetensors")
-    return fetched(folder)
+    return fetch(list_files(str(folder)))
 
 
 def matrices(layer: str, outputs: int, inputs: int) -> dict[str, torch.Tensor]:
@@ -99,11 +97,8 @@ def matrices(layer: str, outputs: int, inputs: int) -> dict[str, torch.Tensor]:
 
 
 def added(weights: dict[str, torch.Tensor], layer: str) -> torch.Tensor:
-    """What an adapter adds to the weight of one layer: B A · alpha / r."""
+    """The change of the weight of one layer: B A · alpha / r."""
     return 2 * weights[f"base_model.model.{layer}.lora_B.weight"] @ weights[f"base_model.model.{layer}.lora_A.weight"]
-
-
-IDS = torch.tensor([[5, 6, 7, 8, 9]])
 
 
 @pytest.mark.parametrize(
@@ -127,13 +122,13 @@ def test_an_adapter_of_experts_from_before_they_were_fused_is_added_to_each_expe
         with torch.no_grad():
             experts.gate_up_proj[k] += torch.cat([added(weights, gate), added(weights, up)])
             experts.down_proj[k] += added(weights, down)
-    before = base(IDS).logits
+    before = logits(base)
     model = load_adapter(base, write_adapter(tmp_path, weights, target_modules=list(names)))
-    torch.testing.assert_close(model(IDS).logits, changed(IDS).logits, atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(model(IDS).logits, before, atol=0.1)
+    torch.testing.assert_close(logits(model), logits(changed), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(logits(model), before, atol=0.1)
     weights.pop(next(iter(weights)))
-    with pytest.raises(UserError, match="does not fit its base"):
-        load_adapter(tiny_model(family, **options), write_adapter(tmp_path, weights, target_modules=list(names)))
+    found = write_adapter(tmp_path, weights, target_modules=list(names))
+    assert "does not fit its base" in refused(load_adapter, tiny_model(family, **options), found)
 
 
 def test_an_adapter_of_a_vision_model_from_before_its_language_model_moved_is_loaded(tmp_path: Path) -> None:
@@ -148,9 +143,9 @@ def test_an_adapter_of_a_vision_model_from_before_its_language_model_moved_is_lo
     model = load_adapter(base, write_adapter(tmp_path, weights, target_modules=["q_proj"], exclude_modules=".*vision.*"))
     with torch.no_grad():
         changed.model.language_model.layers[0].self_attn.q_proj.weight += added(weights, old)
-    torch.testing.assert_close(model(input_ids=IDS).logits, changed(input_ids=IDS).logits, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(logits(model), logits(changed), atol=1e-4, rtol=1e-4)
     with model.disable_adapter():
-        assert not torch.allclose(model(input_ids=IDS).logits, changed(input_ids=IDS).logits, atol=1e-2)
+        assert not torch.allclose(logits(model), logits(changed), atol=1e-2)
 
 
 UNSLOTH = {
@@ -205,15 +200,6 @@ def test_an_adapter_with_more_tokens_than_its_base_is_loaded_with_all_of_them(
 
 # ---- adapters that do not fit
 
-
-def change(folder: Path, **changes: Any) -> Path:
-    """An adapter with other weights: names without their prefix, and None to remove one."""
-    path = folder / "adapter_model.safetensors"
-    weights: dict[str, Any] = load_file(path) | {f"base_model.model.{name}": value for name, value in changes.items()}
-    save_file({name: value for name, value in weights.items() if value is not None}, path)
-    return folder
-
-
 LAYER = "model.layers.0.self_attn.q_proj"
 
 
@@ -234,11 +220,30 @@ LAYER = "model.layers.0.self_attn.q_proj"
 def test_an_adapter_with_missing_or_other_weights_is_refused(
     qwen2_folder: Path, tmp_path: Path, options: dict[str, Any], changes: dict[str, Any], words: str
 ) -> None:
-    """A weight of the base itself is none of an adapter's: it would change the base silently."""
-    adapter = change(published(qwen2_folder, tmp_path, **options), **changes)
-    with pytest.raises(UserError, match="does not fit its base") as error:
-        load(qwen2_folder, adapter=str(adapter))
-    assert words in one_line(error)
+    """A weight of the base does not belong in an adapter: it would change the base silently."""
+    path = published(qwen2_folder, tmp_path, **options) / "adapter_model.safetensors"
+    weights: dict[str, Any] = load_file(path) | {f"base_model.model.{name}": value for name, value in changes.items()}
+    save_file({name: value for name, value in weights.items() if value is not None}, path)
+    said = refused(load, qwen2_folder, adapter=str(tmp_path))
+    assert "does not fit its base" in said
+    assert words in said
+
+
+@pytest.mark.lowest
+@pytest.mark.parametrize("other", [{"hidden_size": 64}, {"num_hidden_layers": 1}, {"model_type": "phi3"}], ids=str)
+def test_an_adapter_of_another_base_is_refused(
+    make_folder: MakeFolder, qwen2_folder: Path, tmp_path: Path, other: dict[str, Any]
+) -> None:
+    adapter, base = str(save_adapter(qwen2_folder, tmp_path)), make_folder(**{"model_type": "qwen2", **other})
+    assert f"the adapter {adapter!r} does not fit its base" in refused(load, base, adapter=adapter)
+
+
+@pytest.mark.lowest
+def test_a_missing_adapter_and_an_adapter_in_place_of_a_base_are_refused(qwen2_folder: Path, tmp_path: Path) -> None:
+    adapter = save_adapter(qwen2_folder, tmp_path / "adapter", base_model_name_or_path=None)
+    assert "is a LoRA adapter, not a base" in refused(load, adapter, adapter=str(adapter))
+    assert "does not name its base" in refused(load, adapter)
+    assert str(tmp_path / "nowhere") in refused(load, qwen2_folder, adapter=str(tmp_path / "nowhere"))
 
 
 @pytest.mark.parametrize(
@@ -257,6 +262,51 @@ def test_a_regular_expression_that_never_ends_is_stopped(
     """In any thread, and on systems without timer signals."""
     monkeypatch.setattr(adapters, "SECONDS", 1)
     edit(published(qwen2_folder, tmp_path) / "adapter_config.json", **settings)
-    with pytest.raises(UserError, match="its regular expressions of layers are refused") as error:
-        load(qwen2_folder, adapter=str(tmp_path))
-    assert words in one_line(error)
+    said = refused(load, qwen2_folder, adapter=str(tmp_path))
+    assert "its regular expressions of layers are refused" in said
+    assert words in said
+
+
+# ---- the prompt format stored with an adapter
+
+
+LAKE = make_game("FrozenLake-NotSlippery-v1")
+
+
+def with_format(base: Path, folder: Path, name: str) -> Path:
+    adapter = save_adapter(base, folder)
+    (adapter / "msgrpo.json").write_text(json.dumps({"prompt_format": name}))
+    return adapter
+
+
+@pytest.mark.parametrize("name", PROMPT_FORMATS)
+def test_an_adapter_is_prompted_in_the_format_stored_with_it(qwen2_folder: Path, tmp_path: Path, name: str) -> None:
+    adapter, chosen = with_format(qwen2_folder, tmp_path, name), PROMPT_FORMATS[name]
+    agent = load(adapter, max_new_tokens=32)
+    assert agent.prompt_format == chosen
+    [episode] = play_episodes(LAKE, ScorePolicy(agent), [(0, 0)])
+    assert [step.completion.text for step in episode.steps] == [chosen.reply(str(step.action)) for step in episode.steps]
+    request = request_text(chosen.request, LAKE.actions)  # type: ignore[attr-defined]
+    assert request in agent.tokenizer.decode(episode.steps[0].completion.prompt_ids)
+    assert PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(qwen2_folder), adapter)  # plain PEFT ignores it
+
+
+def test_an_adapter_without_a_stored_format_is_prompted_in_think_action(qwen2_folder: Path, tmp_path: Path) -> None:
+    agent = load(save_adapter(qwen2_folder, tmp_path), max_new_tokens=4)
+    assert agent.prompt_format is None
+    plain, chosen = (play_episodes(LAKE, agent, [(0, 0)], prompt_format=one) for one in (None, PROMPT_FORMATS["think-action"]))
+    assert plain == chosen
+
+
+def test_a_stored_name_never_imports_and_a_given_format_overrides_it(
+    qwen2_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stored_format.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    adapter = with_format(qwen2_folder, tmp_path / "adapter", "stored_format:FORMAT")
+    with pytest.raises(UserError, match="would import code: expected one of think-action") as error:
+        load(adapter)
+    one_line(error)
+    own = TaggedFormat(name="mine", request="Act!")
+    assert load(adapter, prompt_format=own).prompt_format == own
+    assert "stored_format" not in sys.modules

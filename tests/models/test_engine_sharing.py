@@ -1,0 +1,178 @@
+"""Shared work changes no reply: batches, cached logits, threads and scores; equal work is done once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msgrpo_hub.episode import Episode
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.models.load_options import EngineName
+from msgrpo_hub.models.sampling import Sample
+from msgrpo_hub.rollout import play_episodes
+from tests.examples import examples
+from tests.models.engines import END, LIMIT, adapted_model, assert_same, distinct_contexts, generators, sampled, some_prompts
+
+MODEL = adapted_model()
+ROW = 4 * 300
+"""Bytes of the logits at one node."""
+
+
+@given(order=st.permutations(range(8)), max_rows=st.sampled_from([1, 3, 5]))
+@examples(5)
+def test_no_reply_depends_on_order_batch_size_or_earlier_calls(order: list[int], max_rows: int) -> None:
+    engine, prompts, rngs = Engine(MODEL, END, max_rows=max_rows), some_prompts(), generators(8)
+    sampled(engine, some_prompts(1))
+    samples = engine.sample([prompts[i] for i in order], [rngs[i] for i in order], 0.3, LIMIT)
+    alone = sampled(Engine(MODEL, END), prompts)
+    assert_same(samples, [alone[i] for i in order])
+
+
+def test_a_reply_ends_at_an_end_token_or_at_the_limit_and_both_at_once_are_a_stop() -> None:
+    samples = sampled(Engine(MODEL, END), some_prompts(), 1.0)
+    for sample in samples:
+        assert not END & set(sample.token_ids[:-1])
+        assert sample.finish == ("stop" if sample.token_ids[-1] in END else "length")
+        assert sample.finish == "stop" or len(sample.token_ids) == LIMIT
+    assert {sample.finish for sample in samples} == {"stop", "length"}
+    ended = next(sample for sample in samples if sample.finish == "stop")
+    assert ended in sampled(Engine(MODEL, END), some_prompts(), 1.0, limit=len(ended.token_ids))
+
+
+def test_two_threads_get_the_replies_of_one() -> None:
+    """Each plays several turns with one model, which is merged during play."""
+    engines = [Engine(MODEL, END), Engine(MODEL, END)]
+
+    def play(number: int) -> list[list[tuple[int, ...]]]:
+        with engines[number % 2].caching(merge=True):
+            return [[sample.token_ids for sample in sampled(engines[number % 2], some_prompts(seed), 1.0)] for seed in range(4)]
+
+    expected = play(0)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(play, range(8))) == [expected] * 8
+
+
+def test_replies_without_near_draws_are_the_same_in_both_engines_and_in_other_batches() -> None:
+    prompts = some_prompts() * 8
+
+    def replies(kind: EngineName, size: int) -> list[tuple[tuple[int, ...], int]]:
+        engine, rngs = Engine(MODEL, END, kind=kind), generators(len(prompts))
+        parts = [engine.sample(prompts[k : k + size], rngs[k : k + size], 1.0, 4) for k in range(0, len(prompts), size)]
+        return [(sample.token_ids, sample.near_draws) for part in parts for sample in part]
+
+    expected = replies("fast", len(prompts))
+    for kind, size in (("fast", 3), ("plain", len(prompts)), ("plain", 5)):
+        for (tokens, count), (others, _) in zip(expected, replies(kind, size), strict=True):  # type: ignore[arg-type]
+            assert tokens == others or count
+
+
+# ---- the logit cache
+
+
+@cache
+def uncached(prompts: int, rngs: int, temperature: float, limit: int) -> list[Sample]:
+    return sampled(Engine(MODEL, END), some_prompts(prompts), temperature, limit, rngs)
+
+
+CALLS = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([1, 4, LIMIT]))
+"""Seed of the prompts, seed of the generators, temperature and limit."""
+
+
+@pytest.mark.slow
+@given(
+    calls=st.lists(CALLS, min_size=1, max_size=5),
+    capacity=st.sampled_from([0, ROW, 7 * ROW, 40 * ROW, 2**20]),
+    max_rows=st.sampled_from([1, 3, 512]),
+)
+@examples(8)
+def test_no_reply_depends_on_the_cache(calls: list[tuple[int, int, float, int]], capacity: int, max_rows: int) -> None:
+    engine = Engine(MODEL, END, max_rows=max_rows)
+    with engine.caching(capacity):
+        for prompts, rngs, temperature, limit in calls:
+            ours = sampled(engine, some_prompts(prompts), temperature, limit, rngs)
+            assert_same(ours, uncached(prompts, rngs, temperature, limit))
+
+
+def test_a_reply_that_leaves_the_cache_costs_its_prefix_once_and_play_ends_the_cache() -> None:
+    engine, prompts = Engine(MODEL, END), some_prompts()
+    with engine.caching():
+        cached = sampled(engine, prompts, 1.0)
+        rows = engine.forward_rows
+        new = sampled(engine, prompts, 1.0, seed=1)
+    contexts = {(s.prompt_ids, s.token_ids[:k]) for s in cached for k in range(len(s.token_ids))}
+    left = [s for s in new if (s.prompt_ids, s.token_ids[:-1]) not in contexts]
+    assert 0 < len(left) < len(new)
+    assert engine.forward_rows - rows == distinct_contexts(left)
+    rows = engine.forward_rows
+    assert_same(sampled(engine, prompts, 1.0), cached)
+    assert engine.forward_rows == rows + distinct_contexts(cached)
+
+
+def test_a_batch_computes_only_what_those_before_it_did_not() -> None:
+    prompts, rows = [prompt for prompt in some_prompts()[:2] for _ in range(40)], []
+    for max_rows in (80, 8):
+        engine = Engine(MODEL, END, max_rows=max_rows)
+        with engine.caching():
+            found = sampled(engine, prompts, 0.01)  # nearly all replies to a prompt are equal
+        rows.append(engine.forward_rows)
+    assert rows[0] == rows[1] == 1 + distinct_contexts(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("game_id", "least"), [("FrozenLake-NotSlippery-v1", 2.0), ("Snake-Solo-v1", 1.2)])
+def test_episodes_are_played_with_fewer_rows(game_id: str, least: float) -> None:
+    keys = [(episode_seed(game_id, "train", index), member) for index in range(2) for member in range(12)]
+
+    class Uncached:
+        def __init__(self, agent: LanguageModel) -> None:
+            self.complete = agent.complete
+
+    def play(cached: bool) -> tuple[list[Episode], int]:
+        agent = LanguageModel.from_pretrained("pocket", max_new_tokens=32)
+        return play_episodes(make_game(game_id), agent if cached else Uncached(agent), keys), agent.engine.forward_rows
+
+    (ours, rows), (theirs, plain) = play(cached=True), play(cached=False)
+    replies = [
+        [[(step.completion.token_ids, step.action) for step in episode.steps] for episode in both] for both in (ours, theirs)
+    ]
+    assert replies[0] == replies[1]
+    assert plain > least * rows
+
+
+# ---- scores
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_probabilities_of_all_single_tokens_add_up_to_one(dtype: torch.dtype) -> None:
+    """In float32 for bfloat16 models too, because a bfloat16 log-softmax is off by per cents."""
+    engine = Engine(adapted_model().to(dtype), frozenset())
+    [scores] = engine.score([(7, 8, 9)], [[(token,) for token in range(300)]])
+    assert sum(np.exp(log_p) for (log_p,) in scores) == pytest.approx(1, abs=1e-5)
+
+
+def test_scores_compute_a_distinct_context_once() -> None:
+    engine = Engine(MODEL, frozenset())
+    options = [(9, 5, 6), (9, 7, 6), (9, 8, 6)]
+    engine.score([(1, 2, 3), (1, 2, 4), (1, 2, 3), (1, 2, 3)], [options, options, options, options * 2])
+    assert engine.forward_rows == 1 + 2 * (1 + 1 + 3)  # the shared prefix; for each prompt itself, one token 9 and three others
+
+
+def test_weights_that_become_non_finite_after_the_check_are_refused() -> None:
+    model = adapted_model()
+    engine = Engine(model, frozenset())
+    engine.score([(1, 2)], [[(3,)]])
+    with torch.no_grad():
+        model.get_base_model().lm_head.weight[5, 0] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        engine.score([(1, 2)], [[(3,)]])
+    with pytest.raises(UserError, match="not finite"):
+        sampled(engine, some_prompts())
