@@ -1,8 +1,8 @@
 """Decides which engine computes a model exactly, by comparing each with uncached passes of the model's own code.
 
-A recurrent state passes a check of one prompt and fails on a padded batch or a forked row. A prompt shorter than a sliding window
-does not test the window. The comparison therefore uses two prompts of different lengths, rows that fork, a tree of training, and
-prompts longer than the smallest window where the window matters.
+A recurrent state passes a check of one prompt and fails on a padded batch or a forked row, and a short prompt does not test a
+sliding window. The comparison therefore uses two prompts of different lengths, rows that fork, a tree of training, and prompts
+longer than the smallest window where the window matters.
 
 Large models and models of 16 bits are compared by a float32 copy of their first layers, with the rows of the vocabulary that the
 prompt needs. In float32 a wrong mask or position differs by far more than rounding, and a few layers take a fraction of a second.
@@ -86,15 +86,10 @@ _CHOSEN: WeakKeyDictionary[nn.Module, dict[tuple[EngineName, bool], Choice]] = W
 
 
 def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> FastForward:
-    """The fastest forward whose log-probabilities match the model's uncached passes.
+    """The fastest forward whose log-probabilities match the model's uncached passes on a prompt.
 
-    Each model is compared once. A slower forward is logged once, with the reason.
-
-    Args:
-        model: a causal language model.
-        kind: `fast`, `plain`, or `auto`.
-        prompt: a prompt to compare with.
-        at_least: the length that the longest compared prompt must have; 0 if no window matters.
+    Each model is compared once. A slower forward is logged once, with the reason. The longest compared prompt has `at_least`
+    tokens; 0 if no window matters.
 
     Raises:
         UserError: no allowed forward agrees with the model's uncached passes.

@@ -48,11 +48,11 @@ class Replies:
     Args:
         prompts: the prompts.
         rngs: the generator of each reply; a token takes one number.
-        temperature: of sampling; 0 is greedy.
+        temperature: see `draw_tokens`, as for `top_k` and `top_p`.
         max_new_tokens: the length at which a reply is truncated.
         end_ids: tokens that end a reply.
-        top_k: number of tokens that are sampled from; 0 is all.
-        top_p: probability of the tokens that are sampled from; 1 is all.
+        top_k: number of tokens that are sampled from.
+        top_p: probability of the tokens that are sampled from.
     """
 
     def __init__(

@@ -26,13 +26,10 @@ class ScorePolicy:
     The candidates are the legal actions, or all actions if none is legal. The score measures which move the model prefers,
     not whether it follows a format or recognises a wall. The player to compare with is therefore `random-legal`.
 
-    The prompt's format writes the reply that names an action: `<action>NAME</action>` by default.
-
-    The score of an action is log p(its reply | prompt), summed over the tokens of the reply at temperature 1. It is the
-    log-probability that the model's output starts with these tokens, without thinking first. The sum is not divided by the
-    number of tokens: the mean is not the probability of any event, and favours long names whose later tokens follow from
-    the first. Ties go to the action that comes first in the game's order. Nothing is random, and the model's temperature has
-    no effect.
+    The score of an action is log p(its reply | prompt), summed over the tokens of the reply at temperature 1: the probability
+    that the model's output starts so, without thinking first. The sum is not divided by the number of tokens: the mean is not
+    the probability of any event, and favours long names whose later tokens follow from the first. Ties go to the action that
+    comes first in the game's order. Nothing is random, and the model's temperature has no effect.
     """
 
     language_model: LanguageModel

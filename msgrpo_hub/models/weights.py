@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ HAS_ONE_DNN = platform.machine() in ("x86_64", "AMD64") and hasattr(torch.ops.mk
 def weights_version(model: nn.Module) -> tuple[object, ...]:
     """A value that changes with the weights: in-place updates, replaced tensors, adapters switched on or off."""
     modules = list(model.modules())
-    parameters = held(modules)
+    parameters = [tensor for module in modules for tensor in module._parameters.values() if tensor is not None]
     tensors = [(tensor.data_ptr(), tensor._version) for tensor in parameters]
     trained = [tensor.detach() for tensor in parameters if tensor.requires_grad]
     # Fused optimisers do not increase the version.
@@ -41,11 +41,6 @@ def weights_version(model: nn.Module) -> tuple[object, ...]:
         if isinstance(layer, BaseTunerLayer)
     )
     return tuple(tensors), tuple(norms), adapters
-
-
-def held(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
-    """The parameters of every module. A shared parameter is listed once per module."""
-    return [tensor for module in modules for tensor in module._parameters.values() if tensor is not None]
 
 
 @contextmanager
@@ -76,7 +71,7 @@ def merged(model: nn.Module) -> Iterator[None]:
     as an output head tied to the embedding.
     """
     layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    uses = Counter(tensor.data_ptr() for tensor in held(model.modules()))
+    uses = Counter(t.data_ptr() for module in model.modules() for t in module._parameters.values() if t is not None)
     mergeable = isinstance(model, PeftModel) and all(
         type(layer) is Linear
         and not (layer.disable_adapters or layer.merged or layer.lora_variant or any(layer.lora_bias.values()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,17 +18,12 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint
 from msgrpo_hub.rollout import play_episodes
+from tests.interop.serving import free_port
 from tests.models.endpoint_players import ask_once
 
 pytestmark = pytest.mark.long
 
 POCKET = pocket_path()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

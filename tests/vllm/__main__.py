@@ -1,6 +1,6 @@
 """`python -m tests.vllm [-k …]`: runs the tests on real servers. Writes `results.json` and the transcript, both committed.
 
-Every result names the day, the git tree of the package that ran, the machine and its load, since they need not be of one run.
+Every result names its day, the git tree of the package, the machine and its load, since results may come from several runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESULTS = Path(__file__).with_name("results.json")
 
 
 class Collected:
-    """A plugin of pytest: the names of all tests that there are, those that are not chosen among them."""
+    """A plugin of pytest: the names of all tests, also of deselected ones."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -40,7 +40,7 @@ def version_of_vllm() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs all tests, or those that the arguments of pytest choose; the results of the others stay."""
+    """Runs all tests, or a selection by pytest's arguments; the results of the others stay."""
     load = round(os.getloadavg()[0], 1)
     recorder, collected = Recorder(), Collected()
     run = {"date": datetime.now(UTC).date().isoformat(), "msgrpo_hub": package(), "cpu": machine()["cpu"], "load_average": load}

@@ -1,22 +1,29 @@
-"""A real vLLM server as a process, started as the guide says; and requests to one that a test watches or spoils."""
+"""A real vLLM server as a process, started as the guide says, and a client that a test watches or disturbs."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, Self
+from typing import Any, Self, cast
+
+import torch
+from accelerate import Accelerator
 
 from benchmark.throughput.with_vllm import PYTHON
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.models.vllm_server import Reply, VllmServer
+from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training.acting import VllmActor
+from msgrpo_hub.training.trainer import Trainer
+from tests.interop.serving import free_port
 
 GUIDE = {
     "--enable-lora": "",
@@ -26,7 +33,7 @@ GUIDE = {
 }
 """The flags that the guide names."""
 MACHINE = {"--dtype": "float32", "--enforce-eager": ""}
-"""What a processor without a compiler needs besides."""
+"""Further flags for a processor without a compiler."""
 UPDATING = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
 ENVIRONMENT = {
     "VLLM_TARGET_DEVICE": "cpu",
@@ -37,12 +44,6 @@ ENVIRONMENT = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass
 class RealServer:
     """Serves the built-in base inside its `with` block. `stop` and `start` make it a new process at the same address."""
@@ -51,7 +52,7 @@ class RealServer:
     flags: Mapping[str, str] = field(default_factory=lambda: GUIDE)
     updating: Mapping[str, str] = field(default_factory=lambda: UPDATING)
     patience: float = 900.0
-    """Seconds in which it must answer; about a minute on an idle machine of two cores."""
+    """Seconds until its first answer at the latest; about a minute on an idle machine of two cores."""
 
     def __enter__(self) -> Self:
         self.port = free_port()
@@ -87,20 +88,20 @@ class RealServer:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """Kills the process and those that it started."""
+        """Kills the process and its children."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(60)
 
     def freeze(self) -> None:
-        """It holds its connections and answers nothing, until `thaw`."""
+        """It holds its connections and sends no answer until `thaw`."""
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         os.killpg(self.process.pid, signal.SIGCONT)
 
     def answers(self, path: str) -> str | None:
-        """The body of an answer with status 200, else None; a body that is empty is a space."""
+        """The body of an answer with status 200, a space if it is empty; else None."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             connection.request("GET", path)
@@ -112,28 +113,24 @@ class RealServer:
             connection.close()
 
     def finished(self) -> int:
-        """How many requests the server itself says it has finished."""
+        """The number of finished requests in the server's metrics."""
         lines = [line for line in (self.answers("/metrics") or "").splitlines() if line.startswith("vllm:request_success_total")]
         return round(sum(float(line.rpartition(" ")[2]) for line in lines))
 
     def adapters(self) -> list[str]:
-        """The names of the adapters that the server itself lists."""
+        """The names of the adapters in the server's list of models."""
         models = VllmServer(url=self.url)._ask("GET", "/v1/models")["data"]
         return [model["id"] for model in models if model["parent"]]
 
 
-def nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, kw_only=True)
 class Watched(VllmServer):
-    """A server before whose replies something may happen, and whose adapters may be others than it is told to load."""
+    """A client that calls a function before each reply, and may load another folder than the adapter's."""
 
-    before: Callable[[], None] = field(default=nothing, compare=False)
+    before: Callable[[], None] = field(default=lambda: None, compare=False)
     """Called before each request for a reply."""
     path_of: Callable[[str], str] = field(default=str, compare=False)
-    """The folder that the server loads in place of the one that it is told: a disk that is not up to date."""
+    """Folder → the folder that the server loads instead, as from a disk that is not up to date."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Reply:
         self.before()
@@ -145,7 +142,7 @@ class Watched(VllmServer):
 
 @dataclass
 class Fault:
-    """Happens once, in a thread of its own, at one of the requests for a reply that come after `arm`."""
+    """Happens once, in another thread, at one of the requests for a reply after `arm`."""
 
     happen: Callable[[], object]
     left: int = 0
@@ -165,3 +162,42 @@ class Fault:
     @property
     def happened(self) -> bool:
         return self.left <= 0 and self.thread.ident is not None
+
+
+# ---- trainers of the built-in base whose episodes real servers play
+
+CONFIG = TrainConfig(groups=2, group_size=4, selected_per_group=4, learning_rate=1e-3, max_new_tokens=32, temperature=1.25)
+
+
+@contextmanager
+def acting_on(folder: Path, *servers: VllmServer, config: TrainConfig = CONFIG) -> Iterator[Trainer]:
+    """A trainer whose episodes these servers play; the folder holds the versions of its adapter."""
+    trainer = Trainer.from_config(config, Accelerator(cpu=True), lambda agent: VllmActor(agent, servers, folder))
+    try:
+        yield trainer
+    finally:
+        trainer.actor.close()
+
+
+def publish_and_move(trainer: Trainer) -> None:
+    """Gives the servers the current weights as a version; then moves them, as an update does if returns differ."""
+    actor = cast(VllmActor, trainer.actor)
+    actor._publish(trainer.starts.games)
+    generator = torch.Generator().manual_seed(actor._versions)
+    with torch.no_grad():
+        for name, parameter in trainer.parameters.items():
+            if "lora_B" in name:
+                parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+
+
+def version_name(trainer: Trainer) -> str:
+    """The name of the current version on the servers."""
+    return str(cast(Any, trainer.actor)._pool._version.name)
+
+
+def wait_for_all(trainer: Trainer) -> None:
+    """Prepares every server: a first one is enough for a pool."""
+    pool, deadline = cast(Any, trainer.actor)._pool, time.monotonic() + 300
+    while not all(member.ready for member in pool._members.values()):
+        assert time.monotonic() < deadline
+        pool._release(pool._take()[0])

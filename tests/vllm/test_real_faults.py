@@ -13,14 +13,13 @@ import pytest
 from msgrpo_hub.models.vllm_server import VllmServer
 from msgrpo_hub.training.trainer import Trainer
 from tests.training.test_vllm_faults import assert_all_of_this_version
-from tests.vllm.real import Fault, RealServer, Watched
-from tests.vllm.runs import CONFIG, acting_on, publish_and_move, version_name, wait_for_all
+from tests.vllm.real import CONFIG, Fault, RealServer, Watched, acting_on, publish_and_move, version_name, wait_for_all
 
 Record = Callable[[str, object], None]
 
 
 def learned_with_a_fault(trainer: Trainer, fault: Fault) -> float:
-    """Plays an update in which the fault happens, checks every reply, and learns. Returns the seconds of playing."""
+    """Plays an update with the fault, checks every reply, and learns. Returns the seconds of playing."""
     fault.arm()
     started = time.monotonic()
     groups = trainer.act(trainer.starts.of_update(1))
@@ -97,10 +96,7 @@ def test_an_adapter_that_is_swapped_in_silence_is_noticed_and_its_episodes_are_p
 def test_two_servers_share_the_load_and_one_that_is_killed_leaves_it_to_the_other(
     server: RealServer, second: RealServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
 ) -> None:
-    """Each server's own count of requests says that it took part.
-
-    Each waits for the other, which may take longer to load a version than an update does, where it has few cores.
-    """
+    """Each server's count of requests shows its part. Each waits for the other, which loads a version slowly on few cores."""
     fault = Fault(second.stop)
 
     def wait() -> None:

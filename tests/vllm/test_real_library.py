@@ -19,7 +19,7 @@ def test_it_replies_with_the_adapter_of_each_update_as_generate_does_but_where_t
     texts: list[list[str]] = []
     with sides[1].ready():
         for seed in range(3):
-            for side, temperature in zip(sides, (1e-4, 0.0), strict=True):  # vLLM raises what is below 0.01, but for 0
+            for side, temperature in zip(sides, (1e-4, 0.0), strict=True):  # vLLM raises temperatures below 0.01, except 0
                 side.agent.temperature = temperature
                 generator = torch.Generator().manual_seed(seed)
                 for name, parameter in side.parameters.items():

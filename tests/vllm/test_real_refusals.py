@@ -1,4 +1,4 @@
-"""Real servers that compute something else, or were started otherwise than the guide says: refused before anything is learned."""
+"""Real servers that compute something else, or have other flags than the guide's, are refused before an update."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.vllm_server import VllmServer
 from tests.tiny import save_model, tokenizer_of
-from tests.vllm.real import GUIDE, UPDATING, RealServer, Watched
-from tests.vllm.runs import CONFIG, acting_on, publish_and_move
+from tests.vllm.real import CONFIG, GUIDE, UPDATING, RealServer, Watched, acting_on, publish_and_move
 
 
 def test_a_server_of_another_base_is_refused(server: RealServer, tmp_path: Path) -> None:
@@ -46,7 +45,7 @@ def test_a_server_with_another_tokenizer_is_refused(server: RealServer, tmp_path
 def test_an_adapter_that_is_not_applied_or_not_of_this_version_is_noticed(
     server: RealServer, tmp_path: Path, stale: int, what: str
 ) -> None:
-    """Of version 3, the server loads files of version 1, which is the base, or of version 2."""
+    """As version 3, the server loads the files of version 1 (the base) or of version 2."""
     versions, kept = tmp_path / "versions", tmp_path / "kept"
 
     def path_of(path: str) -> str:
@@ -86,7 +85,7 @@ WRONG: dict[str, tuple[Mapping[str, str], Mapping[str, str], str]] = {
     ),
     "short": (GUIDE | {"--max-model-len": "128"}, UPDATING, r"takes 128 tokens .*: start it with --max-model-len \d\d\d or more"),
 }
-"""What is wrong → flags, environment, and what the run says."""
+"""Fault → flags, environment, and the message of the run."""
 
 
 @pytest.mark.parametrize("wrong", WRONG)

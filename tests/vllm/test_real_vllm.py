@@ -14,8 +14,7 @@ from tests.training.test_acting_on_vllm import log_probs_of
 from tests.training.test_vllm_faults import assert_all_of_this_version
 from tests.training.vllm_runs import replies_of
 from tests.vllm.__main__ import version_of_vllm
-from tests.vllm.real import RealServer
-from tests.vllm.runs import acting_on, publish_and_move, version_name
+from tests.vllm.real import RealServer, acting_on, publish_and_move, version_name
 
 
 def test_the_transcript_of_the_real_server_is_written(server: RealServer) -> None:
@@ -47,6 +46,6 @@ def test_updates_are_played_with_the_weights_of_the_trainer_and_every_version_is
     record_property("replies", len(replies_of(groups)))
     assert 0 <= distance < 1e-6
     assert len({reply.token_ids for reply in replies_of(groups)}) > 5
-    assert listed == [[name] for name in names]  # of the versions before, none is left
+    assert listed == [[name] for name in names]  # no earlier version is left
     assert len({*names}) == 2
     assert server.adapters() == []
