@@ -1,4 +1,4 @@
-"""Rollouts on the Hub: the episodes of a training run or an evaluation as a dataset, written in one commit and read back.
+"""Rollouts on the Hub: the episodes of a training run or an evaluation as a dataset, pushed with its card and read back.
 
 The name of a shard identifies its content. A push after more training adds the new shards and updates the card.
 """
@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypedDict
 
-from huggingface_hub import HfApi
+import pyarrow as pa
+from huggingface_hub import DatasetCardData, HfApi
 from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
 
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION, Message, PromptFormat
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, Message, PromptFormat
 from msgrpo_hub.downloads.client import hub_errors, snapshot
 from msgrpo_hub.downloads.names import is_folder
 from msgrpo_hub.episode import Episode
@@ -28,11 +30,12 @@ from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import run_seeds
 from msgrpo_hub.evaluation.verify import checked_rollouts
 from msgrpo_hub.fields import checked
-from msgrpo_hub.games import Split
-from msgrpo_hub.hub.rollout_card import Statistics, render_rollouts
+from msgrpo_hub.games import Split, make_game
+from msgrpo_hub.hub.cards import render
 from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_repo_id, check_token, files_in, upload
+from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import CONFIGS, FORMAT, schema
+from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT, schema
 from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_shard, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
 from msgrpo_hub.training.callbacks import blocks
@@ -41,9 +44,9 @@ from msgrpo_hub.training.run_folder import RunFolder
 LARGEST = 20 * 1024**3
 """Largest download, in bytes."""
 
+_KEPT = 50  # episodes per player to select the picture from
 _SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
 """Names of the files that are read; all others are ignored."""
-
 
 Shard = tuple[str, Origin, Iterator[list[Rollout]]]
 """Episodes that become one file per configuration: its name, their origin, and the episodes, read in parts to bound memory."""
@@ -159,6 +162,105 @@ def _evaluated(result: Result) -> Shard:
         for episode in result.episodes
     ]
     return f"{origin.split}-{origin.run}-{digest.hexdigest()[:8]}", origin, iter([rollouts])
+
+
+# ---- the card
+
+
+@dataclass(kw_only=True)
+class Statistics:
+    """Statistics of a dataset, collected while its shards are written, with the episodes for its picture."""
+
+    tallies: dict[tuple[Origin, str], dict[str, float]] = field(default_factory=dict)
+    """(origin, game) → sums over the episodes by name, and the last update."""
+    kept: dict[str, dict[int, Rollout]] = field(default_factory=lambda: defaultdict(dict))
+    """Player → seed → the first episode from it, in the first game."""
+
+    def add(self, origin: Origin, rollouts: Sequence[Rollout]) -> None:
+        for rollout in rollouts:
+            episode = rollout.episode
+            tally = self.tallies.setdefault((origin, episode.game_id), {})
+            counts = {
+                "episodes": 1,
+                "steps": len(episode.steps),
+                "reward": episode.reward,
+                "success": episode.success,
+                "selected": bool(rollout.selected),
+                "without_action": episode.unreadable,  # replies, unparsed or truncated
+            }
+            tally |= {name: tally.get(name, 0) + count for name, count in counts.items()}
+            tally["last_update"] = max(tally.get("last_update", 0), rollout.update or 0)
+            own = self.kept[origin.player]
+            if episode.game_id == next(iter(self.tallies))[1] and len(own) < _KEPT:
+                own.setdefault(episode.seed, rollout)
+
+    @property
+    def episodes(self) -> int:
+        return sum(int(tally["episodes"]) for tally in self.tallies.values())
+
+    @property
+    def games(self) -> list[str]:
+        return sorted({game for _, game in self.tallies})
+
+    def chosen(self) -> list[tuple[str, Rollout]]:
+        """The worst and the best player on the seed where they differ most; without a common seed, one good episode."""
+        means = {player: sum(one.episode.reward for one in own.values()) / len(own) for player, own in self.kept.items() if own}
+        ranked = sorted(means, key=means.__getitem__)
+        worst, best = ranked[0], ranked[-1]
+        one, other = self.kept[worst], self.kept[best]
+        common = [seed for seed in one if seed in other]
+        if worst == best or not common:
+            return [(best, max(other.values(), key=lambda rollout: rollout.episode.reward))]
+        seed = max(common, key=lambda seed: other[seed].episode.reward - one[seed].episode.reward)
+        return [(worst, one[seed]), (best, other[seed])]
+
+    def picture(self) -> str:
+        """An animated SVG of the chosen episodes."""
+        chosen = self.chosen()
+        prompt_format = PROMPT_FORMATS.get(chosen[0][1].prompt_format, THINK_ACTION)
+        game = make_game(chosen[0][1].episode.game_id)
+        return replay_svg(game, [(name, rollout.episode) for name, rollout in chosen], prompt_format)
+
+
+def render_rollouts(repo_id: str, statistics: Statistics) -> str:
+    """The README of a rollout dataset."""
+    there = {origin.split for origin, _ in statistics.tallies}
+    splits = [split for split in ("train", "validation", "test") if split in there]
+    configs = []
+    for config in CONFIGS:
+        files = [{"split": split, "path": f"{config}/{split}-*.parquet"} for split in splits]
+        configs.append({"config_name": config, **({"default": True} if config == "default" else {}), "data_files": files})
+    metadata = DatasetCardData(
+        license="apache-2.0",
+        language=["en"],
+        pretty_name=f"Episodes of {', '.join(statistics.games)}",
+        task_categories=["reinforcement-learning", "text-generation"],
+        tags=["msgrpo", "text-games", "reinforcement-learning", *statistics.games],
+        configs=configs,
+    )
+    first = [tally for (origin, _), tally in statistics.tallies.items() if origin.split == splits[0]]
+    return render(
+        "rollouts.md.jinja",
+        metadata,
+        repo_id=repo_id,
+        name=repo_id.partition("/")[2],
+        statistics=statistics,
+        games=statistics.games,
+        splits=splits,
+        shown=[name for name, _ in statistics.chosen()],
+        has_examples=any(tally["selected" if splits[0] == "train" else "success"] for tally in first),
+        columns={config: {name: (_shown(kind), text) for name, (kind, text) in COLUMNS[config].items()} for config in CONFIGS},
+        format=FORMAT,
+    )
+
+
+def _shown(kind: pa.DataType) -> str:
+    """A type as readable text."""
+    if pa.types.is_list(kind):
+        return f"list of {_shown(kind.value_type)}"
+    if pa.types.is_struct(kind):
+        return "{" + ", ".join(part.name for part in kind) + "}"
+    return {"double": "float64"}.get(str(kind), str(kind))
 
 
 # ---- reading

@@ -21,7 +21,7 @@ from huggingface_hub import HfApi
 from safetensors import safe_open
 from safetensors.torch import load
 
-from tests.hub.commands import LAKE, files_of, msgrpo
+from tests.hub.commands import LAKE, files_of, head, msgrpo
 from tests.hub_server.client import LOADS_MODELS, Finished
 from tests.hub_server.jobs import Job
 from tests.hub_server.lanes import QUIET, Loopback
@@ -114,7 +114,9 @@ def train(loopback: Loopback, base: str) -> Finished:
     return loopback.owner.attempt(msgrpo, "jobs", "train", *RUN.split(), *flags.split(), *PACKAGE)
 
 
-def test_a_training_whose_machine_is_lost_continues_from_the_hub(loopback: Loopback, base: str, tmp_path: Path) -> None:
+def test_a_training_whose_machine_is_lost_continues_from_the_hub_and_once_done_does_nothing(
+    loopback: Loopback, base: str, tmp_path: Path
+) -> None:
     def some_updates() -> bool:
         return updates_there(loopback, tmp_path, "ada/lake-run") >= 2
 
@@ -139,15 +141,13 @@ def test_a_training_whose_machine_is_lost_continues_from_the_hub(loopback: Loopb
     assert loopback.stored("ada/lake-run").private
     assert len(loopback.commits("ada/lake-run")) == 1  # the history is squashed
 
-
-def test_the_same_job_again_trains_nothing_and_pushes_nothing(loopback: Loopback, base: str, tmp_path: Path) -> None:
+    # The same job again trains nothing and pushes nothing.
+    commits = [head(loopback, repo) for repo in ("ada/lake", "ada/lake-run")]
     loopback.hub.runner = Machine(loopback=loopback, folder=tmp_path / "machines")
-    assert train(loopback, base).code == 0
-    commits = [loopback.stored(repo).head.oid for repo in ("ada/lake", "ada/lake-run")]
     again = train(loopback, base)
     assert again.code == 0, again.err
     assert "training:" not in "\n".join(list(loopback.hub.jobs.values())[1].lines)
-    assert [loopback.stored(repo).head.oid for repo in ("ada/lake", "ada/lake-run")] == commits
+    assert [head(loopback, repo) for repo in ("ada/lake", "ada/lake-run")] == commits
 
 
 def test_an_evaluation_whose_machine_is_lost_plays_only_the_rest(loopback: Loopback, tmp_path: Path) -> None:
