@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.cli.output import print_next
+from msgrpo_hub.cli.flags import print_next
 from msgrpo_hub.cli.training import next_commands, summary_text
 from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS
 from msgrpo_hub.downloads.names import adapters_path

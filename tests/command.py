@@ -76,8 +76,9 @@ class Finished:
 
     @property
     def said(self) -> list[str]:
-        """Standard error without the progress bar."""
-        return [line for line in self.err.splitlines() if line and not line.startswith("training:")]
+        """Standard error without progress bars."""
+        lines = (line for line in self.err.splitlines() if line.strip())
+        return [line for line in lines if not line.startswith("training:") and "episode/s" not in line]
 
 
 @dataclass

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.cli.flags import add_fields, as_flags, given_fields, read_as, read_path
+from msgrpo_hub.cli.flags import add_fields, add_json, as_flags, given_fields, print_next, print_text, read_as, read_path, show
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
-from msgrpo_hub.cli.output import add_json, print_next, print_text, show
 from msgrpo_hub.cli.play import PLAYERS, quiet_loading
 from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.errors import UserError

@@ -1,4 +1,4 @@
-"""Command-line flags made from a configuration dataclass, and parsing errors of one line."""
+"""Flags made from a configuration dataclass, parsing errors of one line, and the output of all commands."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
@@ -15,7 +16,7 @@ from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from msgrpo_hub.downloads.inspection import read_object
-from msgrpo_hub.errors import UserError, shown, unknown
+from msgrpo_hub.errors import UserError, plain, shown, unknown
 from msgrpo_hub.fields import misfit
 
 
@@ -164,3 +165,29 @@ def check_flags(given: list[str], parser: argparse.ArgumentParser) -> None:
         if equals and not value and flag not in may_be_empty:
             where = f"an empty text after {flag}" if flag in known else "an empty argument"
             raise UserError(f"{where}: expected a value; see {parser.prog} --help")
+
+
+# ---- output: data on standard output, the next command on standard error
+
+
+def add_json(parser: argparse._ActionsContainer, text: str = "print JSON instead of text") -> None:
+    """`--json`, the flag of every command that prints data."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def show(data: Callable[[], Any], text: Callable[[], str], *, as_json: bool, sort_keys: bool = False) -> None:
+    """Prints data as JSON or as text; only the one that is printed is computed."""
+    if as_json:
+        print(json.dumps(data(), indent=2, sort_keys=sort_keys))
+    else:
+        print_text(text())
+
+
+def print_text(text: str, *, error: bool = False) -> None:
+    """Prints lines from elsewhere without control characters."""
+    print("\n".join(map(plain, text.split("\n"))), file=sys.stderr if error else sys.stdout)
+
+
+def print_next(*commands: str) -> None:
+    """The commands to try next, one a line."""
+    print("\nNext: " + "\n      ".join(commands), file=sys.stderr)

@@ -14,8 +14,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgrpo_hub.cli.flags import read_path
-from msgrpo_hub.cli.output import add_json, print_next, show
+from msgrpo_hub.cli.flags import add_json, print_next, read_path, show
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError
 

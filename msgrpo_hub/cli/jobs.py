@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from msgrpo_hub.choices import is_import
-from msgrpo_hub.cli.flags import as_flags, given_fields, read_as, read_path
-from msgrpo_hub.cli.output import print_next, print_text, show
+from msgrpo_hub.cli.flags import as_flags, given_fields, print_next, print_text, read_as, read_path, show
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count

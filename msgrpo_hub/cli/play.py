@@ -14,8 +14,7 @@ from typing import Any, get_args
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import system_text
-from msgrpo_hub.cli.flags import add_fields, field_docs, given_fields, read_as
-from msgrpo_hub.cli.output import add_json, print_next, print_text, show
+from msgrpo_hub.cli.flags import add_fields, add_json, field_docs, given_fields, print_next, print_text, read_as, show
 from msgrpo_hub.downloads.names import built_in_adapters, without_secrets
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Number

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgrpo_hub.cli.flags import read_path
-from msgrpo_hub.cli.output import add_json, print_next, print_text, show
+from msgrpo_hub.cli.flags import add_json, print_next, print_text, read_path, show
 from msgrpo_hub.errors import UserError
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgrpo_hub.choices import is_import
-from msgrpo_hub.cli.flags import add_fields, given_fields, read_as, read_path
+from msgrpo_hub.cli.flags import add_fields, add_json, given_fields, print_next, read_as, read_path, show
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
-from msgrpo_hub.cli.output import add_json, print_next, show
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.fields import Range, Seed

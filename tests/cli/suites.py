@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from msgrpo_hub.cli import main
 from msgrpo_hub.evaluation.suites import hash_of
+from tests.command import Finished
 
 FIRM, SLIPPERY, SNAKE = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Short-v1"
 
@@ -21,28 +20,14 @@ def write_suite(file: Path, episodes: int, *tasks: str) -> Path:
     return file
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The exit status and the output of a command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def said(self) -> list[str]:
-        """Standard error without the progress bars."""
-        return [line for line in re.split(r"[\r\n]+", self.err) if line.strip() and "episode/s" not in line]
-
-
-Run = Callable[..., Ended]
+Run = Callable[..., Finished]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """The `msgrpo` command in this process."""
 
-    def command(*arguments: object) -> Ended:
+    def command(*arguments: object) -> Finished:
         code = 0
         capsys.readouterr()
         try:
@@ -50,6 +35,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         except SystemExit as end:
             code = int(end.code or 0)
         out, err = capsys.readouterr()
-        return Ended(code, out, err)
+        return Finished(code, out, err)
 
     return command

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -52,7 +51,7 @@ def fill(disk: Path, pages: int) -> Path:
 
 
 def assert_one_line(ended: Finished, *parts: str) -> None:
-    errors = [line for line in ended.said if not re.match("pushing|replaying|.*episode/s", line)]
+    errors = [line for line in ended.said if not line.startswith(("pushing", "replaying"))]
     assert (ended.code, len(errors)) == (2, 1), ended.err
     for part in ("error: cannot", *parts):
         assert part in errors[0]
