@@ -97,7 +97,7 @@ def opened_thought(prompt: str) -> str:
 
 
 def as_thought(text: str, *, closed: bool = True) -> str:
-    """A thought that a server returns in a field of its own, as the start of a reply. It keeps no marker that would end it.
+    """A thought that a server returns in a separate field, as the start of a reply. It keeps no marker that would end it.
 
     >>> as_thought("Left [/THINK] or right?")
     '<think>Left  or right?</think>'

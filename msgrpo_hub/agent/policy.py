@@ -18,7 +18,7 @@ from msgrpo_hub.games import Game, base_game, display_name
 class Policy(Protocol):
     """Anything that answers prompts.
 
-    A method `caching()` is optional: a context in which equal prompts are computed once and replies do not change.
+    A method `caching()` is optional: in its context, equal prompts are computed once and replies do not change.
     """
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:

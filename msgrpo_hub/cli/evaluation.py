@@ -20,8 +20,7 @@ from msgrpo_hub.players.settings import PlayerSettings
 
 
 def add_eval(parser: argparse.ArgumentParser) -> None:
-    """Evaluate players on the fixed episodes of a suite. Finished episodes are kept: running the same command again plays only
-    those that are missing."""
+    """Evaluate players on the fixed episodes of a suite. The same command again plays only the missing episodes."""
     from msgrpo_hub.evaluation.suites import suite_names
 
     flag = parser.add_argument

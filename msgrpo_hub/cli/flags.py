@@ -36,7 +36,7 @@ def add_fields(
 ) -> None:
     """Adds one flag for each field of a dataclass; its help is the string under the field. A flag not given stays absent.
 
-    `choices` has the built-in names of fields that name a variant, and `remarks` what the help says after the default.
+    `choices` has the built-in names for fields of variants, and `remarks` has text for the end of the help.
     """
     hints, docs = get_type_hints(config), field_docs(config)
     group = parser.add_argument_group(title)
@@ -59,7 +59,7 @@ def add_fields(
 
 
 def _alternatives(hint: Any) -> tuple[list[Any], list[str]]:
-    """The classes of a type hint without their ranges, and the names of its values: those of the classes, and words."""
+    """The classes of a type hint without their ranges, and the values of a flag in words: class names and literals."""
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     kinds = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
     names = [get_args(kind) if get_origin(kind) is Literal else (kind.__name__,) for kind in kinds]
@@ -176,7 +176,7 @@ def add_json(parser: argparse._ActionsContainer, text: str = "print JSON instead
 
 
 def show(data: Callable[[], Any], text: Callable[[], str], *, as_json: bool, sort_keys: bool = False) -> None:
-    """Prints data as JSON or as text; only the one that is printed is computed."""
+    """Prints data as JSON or as text, and computes only that."""
     if as_json:
         print(json.dumps(data(), indent=2, sort_keys=sort_keys))
     else:

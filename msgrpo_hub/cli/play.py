@@ -67,7 +67,10 @@ def run_games(options: argparse.Namespace) -> None:
         return
     games = [make_game(game_id) for game_id in options.game]
     show(
-        lambda: [_about(game) | {"task_hash": hash_of(game.id), "boards": _boards(game)} for game in games],
+        lambda: [
+            {name: getattr(game, name) for name in ABOUT} | {"task_hash": hash_of(game.id), "boards": _boards(game)}
+            for game in games
+        ],
         lambda: "".join(
             f"{game.id}   task hash {hash_of(game.id)}\n{game.instructions}\n{', '.join(game.actions)}\n"
             + "\n".join([*game.rules, _boards_line(game), "\n"])
@@ -76,10 +79,6 @@ def run_games(options: argparse.Namespace) -> None:
         as_json=options.json,
     )
     print_next(f"msgrpo games {games[0].id} --suite > mine.toml")
-
-
-def _about(game: Game) -> dict[str, Any]:
-    return {name: getattr(game, name) for name in ABOUT}
 
 
 def _boards(game: Game) -> list[dict[str, Any]]:
@@ -103,7 +102,7 @@ def _boards_line(game: Game) -> str:
 def _list_games(options: argparse.Namespace) -> None:
     games = all_games().values()
     show(
-        lambda: [_about(game) for game in games],
+        lambda: [{name: getattr(game, name) for name in ABOUT} for game in games],
         lambda: "\n".join(
             f"{g.id:<27} {g.rows}×{g.columns}, {g.horizon} turns, rewards of a step in {list(g.reward_range)}" for g in games
         ),

@@ -115,8 +115,9 @@ def step_row(step: Step) -> dict[str, Any]:
 def prompts_of(episode: Episode, prompt_format: PromptFormat) -> list[list[Message]]:
     """The prompts of an episode that was played in this format."""
     game, steps = make_game(episode.game_id), episode.steps
-    histories = [past_turns(prompt_format, steps[:turn]) for turn in range(len(steps))]
-    return [prompt_format.render(game, step.observation, past) for step, past in zip(steps, histories, strict=True)]
+    return [
+        prompt_format.render(game, step.observation, past_turns(prompt_format, steps[:turn])) for turn, step in enumerate(steps)
+    ]
 
 
 def read_rollouts(heads: pa.Table, steps: pa.Table) -> list[Rollout]:
