@@ -32,6 +32,7 @@ PAGES = {
     "benchmark/throughput/README.md": "results/throughput.md",
     "benchmark/throughput/results/README.md": "results/throughput-measured.md",
     "msgrpo_hub/pocket/model/README.md": "results/pocket.md",
+    "msgrpo_hub/pocket/adapters/README.md": "results/adapters.md",
     "model_cards/examples/adapter/README.md": "results/card.md",
     "space_app/README.md": "guide/space.md",
     "msgrpo_hub/cli/SKILL.md": "guide/agents.md",
@@ -44,7 +45,7 @@ FOLDERS = {
     "examples": "guide/examples.md",
     "benchmark/throughput/results": "results/throughput-measured.md",
 }
-"""Folder → the page to which links to it lead."""
+"""Folder → the target of links to it."""
 
 PICTURES = {".png", ".svg"}
 

@@ -168,12 +168,6 @@ def _rows(name: str) -> Mapping[str, Row]:
     return read_rows(experiment.load(name), experiment.HERE / name)
 
 
-def adapters() -> str:
-    """The table of the built-in adapters."""
-    page = (ROOT / "msgrpo_hub" / "pocket" / "adapters" / "README.md").read_text(encoding="utf-8")
-    return "\n".join(line for line in page.splitlines() if line.startswith("|"))
-
-
 def decoding() -> str:
     """Tokens per second of our engine and of vLLM."""
     return markdown(*vllm.table(json.loads(vllm.RESULTS.read_text(encoding="utf-8"))["rows"]))
@@ -236,7 +230,6 @@ TABLES: dict[str, Callable[[], str]] = {
     **game_tables.TABLES,
     **lake_tables.TABLES,
     "answers": answers,
-    "adapters": adapters,
     "vllm-decoding": decoding,
     "real-models": real_models,
     "first-trials": first_trials,

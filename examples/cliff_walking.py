@@ -1,4 +1,4 @@
-"""A game of one's own with an exact optimum: Cliff Walking (Sutton & Barto, 2nd edition, example 6.6), on 4 × 12 cells.
+"""A custom game with an exact optimum: Cliff Walking (Sutton & Barto, 2nd edition, example 6.6), on 4 × 12 cells.
 
 The rules are gymnasium's: every turn gives −1, stepping into the cliff gives −100 and leads back to the start, and the goal
 ends the game. Its `outcomes` give it optimal play, regret per step and luck-adjusted scores; its `scene` gives it arrows in

@@ -1,4 +1,4 @@
-"""Evaluates two players and compares them; trains for two updates and writes what a push of its episodes would send."""
+"""Evaluates two players and compares them; trains for two updates and writes the files of a push of its episodes."""
 
 import subprocess
 import sys

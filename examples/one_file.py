@@ -3,7 +3,7 @@
     python examples/one_file.py                                                    # the built-in base, minutes on a CPU
     python examples/one_file.py --model Qwen/Qwen2.5-0.5B-Instruct --device cuda
 
-From msgrpo_hub it takes the game and the prompts, nothing else. `msgrpo train` computes the same loss and gradient, and adds
+From msgrpo_hub it takes only the game and the prompts. `msgrpo train` computes the same loss and gradient, and adds
 speed (shared prefixes and merged rows), resuming, validation, other credits and samplers, several processes and the Hub. The
 paper: "Reinforced Language Models for Sequential Decision Making", arXiv 2508.10839.
 
@@ -104,8 +104,8 @@ def sample(model, tokenizer, prompts, settings, temperature):
 def play(model, tokenizer, game, keys, settings, temperature):
     """Plays one episode per (seed, member), all in lockstep.
 
-    The seed gives the initial state. Seed and member give the game's chance, so the members of a group share their start and
-    nothing else.
+    The seed gives the initial state. Seed and member give the game's chance, so the members of a group share only their
+    start.
     """
     episodes = [Episode() for _ in keys]
     states = [game.initial_state(stream(seed, "initial_state")) for seed, _ in keys]

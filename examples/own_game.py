@@ -1,4 +1,4 @@
-"""A game of one's own, played by two players. `docs/guide/own-game.md` makes a game known by name, so that it trains too."""
+"""A custom game, played by two players. `docs/guide/own-game.md` makes a game known by name, so that it trains too."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""A player of one's own that reads the text a language model reads, and a random one on the same boards."""
+"""A custom player that reads the text a language model reads, and a random one on the same boards."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A prompt format of one's own: the model answers with the number of an action instead of its name."""
+"""A custom prompt format: the model answers with the number of an action instead of its name."""
 
 import re
 from collections.abc import Sequence

@@ -23,7 +23,6 @@ import opening
 import players
 import tabs
 import theme
-import validation
 from compare import MOST_EPISODES, compare
 from human import play_result, play_step
 from leaderboard import leaderboard
@@ -31,7 +30,8 @@ from replay import watch
 from rules import LONGEST_TEXT, MOST_STARTS, PRESETS, change_rules, words
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.responses import JSONResponse
+from starlette.responses import FileResponse, JSONResponse
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 TITLE = "Small models that act"
@@ -44,16 +44,16 @@ CLOSED = ("upload", "file=http:", "file=https:", "file/", "proxy=", "process_rec
 
 
 def options() -> dict[str, Any]:
-    """Returns what a request may contain: games, built-in players, prepared changes of the rules, and the limits."""
+    """Returns the choices of a request: games, built-in players, prepared changes of the rules, and the limits."""
     return {
-        "games": validation.game_ids(),
+        "games": players.game_ids(),
         "players": list(players.BUILT_IN),
         "changes": {name: description for name, (description, _) in PRESETS.items()},
         "largest_model_bytes": players.LARGEST,
         "most_episodes": MOST_EPISODES,
         "most_starts": MOST_STARTS,
         "longest_text": LONGEST_TEXT,
-        "highest_seed": validation.LAST_EPISODE,
+        "highest_seed": players.LAST_EPISODE,
     }
 
 
@@ -124,7 +124,7 @@ async def read(receive: Receive) -> tuple[Receive, bytes]:
 
 
 def misfit(name: str, body: bytes, *, by_name: bool) -> str:
-    """What is wrong with the parameters of a call, which gradio does not tell; empty if nothing is, or the body is no call."""
+    """The fault in the parameters of a call, which gradio does not name; empty if there is none, or the body is no call."""
     parameters = inspect.signature({each.__name__: each for each in ENDPOINTS}[name])
     try:
         given = json.loads(body)
@@ -146,7 +146,8 @@ def build() -> gr.Blocks:
     """The page and its endpoints."""
     page: gr.Blocks
     with Page(title=TITLE, analytics_enabled=False) as page:
-        gr.HTML(theme.masthead(TITLE, opening.sentence()), apply_default_css=False, elem_classes="masthead")
+        masthead = f"{theme.REPLAY['shapes']}<header><h1>{TITLE}</h1><p>{opening.sentence()}</p></header>"
+        gr.HTML(masthead, apply_default_css=False, elem_classes="masthead")
         with gr.Tabs():
             for name, tab in TABS.items():
                 with gr.Tab(name):
@@ -165,7 +166,7 @@ def build() -> gr.Blocks:
 def main() -> None:
     """Serves the page at GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
     gradio.mcp.GradioMCPServer = JsonTools  # type: ignore[misc]
-    page = build()
+    page, picture = build(), Route(theme.SHARED, lambda _: FileResponse(theme.HERE / "screenshot.png"))
     players.warm_up()
     page.launch(
         theme=theme.theme(),
@@ -175,7 +176,10 @@ def main() -> None:
         footer_links=["api"],
         max_threads=80,
         state_session_capacity=200,  # pages whose components gradio remembers
-        app_kwargs={"middleware": [Middleware(Door)], "routes": [theme.share_route()]},
+        app_kwargs={
+            "middleware": [Middleware(Door)],
+            "routes": [picture],
+        },
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import players
 import replay
-import validation
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation import Interval, compare_paired, mean_interval, wilson
@@ -42,8 +41,8 @@ def compare(game: str, seed: int, player_a: str, player_b: str, episodes: int) -
         `success`, each with a 95 % interval (rewards other than 0 and 1 have none under 30 episodes); `difference` in
         reward, b − a, with its interval, p and verdict, or None under 30 episodes.
     """
-    rules, first = validation.game(game), validation.number(seed)
-    wanted = validation.number(episodes, 1, MOST_EPISODES, "number of episodes")
+    rules, first = players.game_of(game), players.number(seed)
+    wanted = players.number(episodes, 1, MOST_EPISODES, "number of episodes")
     names = [players.check_player(name, rules) for name in (player_a, player_b)]
     played: tuple[list[Episode], list[Episode]] = ([], [])
     shown = None

@@ -5,16 +5,14 @@ The server keeps nothing between two moves: the visitor's page sends all moves s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import players
 import replay
-import validation
 
 from msgrpo_hub.agent import build_prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import Game, stream
+from msgrpo_hub.games import stream
 from msgrpo_hub.players import can_play
 from msgrpo_hub.rendering.replay import game_data, how_it_ended, state_data
 
@@ -33,8 +31,13 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
         `turns_left`, `over`, `success`, `ended` (how, in words; empty before the end), `goal` (of the game) and `rules` (the
         constant part of a model's prompt).
     """
-    rules, number = validation.game(game), validation.number(seed)
-    moves = [*_moves(rules, actions), *_moves(rules, [action] if action else [])]
+    rules, number = players.game_of(game), players.number(seed)
+    if not isinstance(actions, list) or len(actions) > rules.horizon:
+        raise UserError(f"expected a list of at most {rules.horizon} moves")
+    moves = [*actions, *([action] if action else [])]
+    for move in moves:
+        if move not in rules.actions:
+            raise UserError(f"unknown move {str(move)[:30]!r}: expected one of {', '.join(rules.actions)}")
     value = replay.seed_of(rules, number)
     state = rules.initial_state(stream(value, "initial_state"))
     dynamics = stream(value, "dynamics", 0)
@@ -48,7 +51,8 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
         states.append(state)
         if over:
             ended = how_it_ended(rules, states, move, success=rules.succeeded(state), terminated=after.terminated)
-        steps.append({"action": rules.actions.index(move), "reward": after.reward, **_UNMARKED})
+        unmarked: dict[str, Any] = {"legal": [], "optimal": [], "best": [], "status": "ok"}  # no hints for the visitor
+        steps.append({"action": rules.actions.index(move), "reward": after.reward, **unmarked})
     return {
         "game": game_data(rules),
         "number": number,
@@ -66,19 +70,6 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
     }
 
 
-_UNMARKED: dict[str, Any] = {"legal": [], "optimal": [], "best": [], "status": "ok"}
-"""A visitor's board shows no hints."""
-
-
-def _moves(rules: Game, actions: Sequence[str]) -> list[str]:
-    if not isinstance(actions, list) or len(actions) > rules.horizon:
-        raise UserError(f"expected a list of at most {rules.horizon} moves")
-    for action in actions:
-        if action not in rules.actions:
-            raise UserError(f"unknown move {str(action)[:30]!r}: expected one of {', '.join(rules.actions)}")
-    return actions
-
-
 def play_result(game: str, seed: int, player: str) -> dict[str, Any]:
     """Plays a seed that the visitor has played: by the agent, and by the best player that knows the game.
 
@@ -91,7 +82,7 @@ def play_result(game: str, seed: int, player: str) -> dict[str, Any]:
         `agent` and `best`, each with `player`, `reward`, `success`, `turns` and `value_optimal`: the mean reward of optimal
         play on this board, None if the game is not solved; and `film`, the replay of the agent.
     """
-    rules, number = validation.game(game), validation.number(seed)
+    rules, number = players.game_of(game), players.number(seed)
     best = "optimal" if can_play("optimal", rules) else "planner" if can_play("planner", rules) else "random-safe"
     found = {}
     with players.line(players.check_player(player, rules)).place():

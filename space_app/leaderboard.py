@@ -1,11 +1,10 @@
-"""The Leaderboard tab: bundled results, or those of a dataset on the Hub, as rows and as HTML."""
+"""The Leaderboard tab: the bundled results, or a dataset's results on the Hub, as rows and as HTML."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -39,20 +38,13 @@ def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
         nothing), `plays` (whether at least half of the replies were parsed), how the player acted (`temperature`, `token limit`,
         `prompt format`, `engine`) and `link` (empty if the player has no page).
     """
-    rows = [{**row, "link": _link(row["player"])} for row in (published(results) if results else bundled())]
+    rows = [{**row, "link": _link(row["player"])} for row in (published(results) if results else players.bundled("leaderboard"))]
     chosen = [row for row in rows if not game or row["task"] == game]
-    return sorted(chosen, key=lambda row: (row["task"], not row["plays"], -_mean(row["reward"]), row["player"]))
+    return sorted(chosen, key=lambda row: (row["task"], not row["plays"], -_mean(row), row["player"]))
 
 
-def _mean(score: dict[str, Any] | None) -> float:
-    return float(score["mean"]) if score else float("-inf")
-
-
-@cache
-def bundled() -> list[dict[str, Any]]:
-    """The benchmark's results that come with the Space."""
-    found: list[dict[str, Any]] = json.loads((players.BUNDLE / "leaderboard.json").read_text(encoding="utf-8"))
-    return found
+def _mean(row: Row) -> float:
+    return float(row["reward"]["mean"]) if row["reward"] else float("-inf")
 
 
 def published(source: str) -> list[dict[str, Any]]:
@@ -75,7 +67,7 @@ def _link(player: str) -> str:
 
 
 def leaderboard_page(rows: Sequence[Row]) -> str:
-    """Every game in a block of its own, and below them all figures."""
+    """A block for each game, and below them all figures."""
     if not rows:
         return '<p class="verdict">No results for this game: choose one from the list.</p>'
     order = list(names.GAMES)
@@ -125,12 +117,18 @@ def table(rows: Sequence[Row]) -> str:
     settings = [head.capitalize() for head in HEADS]
     heads = ("Game", "Player", "Rank", "Reward", "Success", "Normalised", "Silent", "Episodes", *settings)
     head = "".join(f'<th scope="col" aria-sort="none"><button type="button">{name}</button></th>' for name in heads)
-    body = "".join(
-        f'<tr><td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_rank(row["rank"])}'
-        f"{_score(row, 'reward')}{_score(row, 'success')}{_cell(row['normalised'], 2, row['plays'])}{_cell(row['silent'], 2)}"
-        f'<td data-value="{row["episodes"]}">{row["episodes"]}</td>{"".join(_setting(row[head]) for head in HEADS)}</tr>'
-        for row in rows
-    )
+    body = ""
+    for row in rows:
+        plays, cells = row["plays"], []  # (key to sort by, text); an empty key sorts last
+        for score in (row["reward"], row["success"]):
+            cells.append((score["mean"] if score and plays else "", _figure(score)))
+        cells.append((row["normalised"] if plays else "", number(row["normalised"], 2)))
+        cells += [(row["silent"], number(row["silent"], 2)), (row["episodes"], row["episodes"])]
+        figures = "".join(f'<td data-value="{"" if key is None else key}">{text}</td>' for key, text in cells)
+        values = [escape(row[head]) for head in HEADS]
+        words = "".join(f'<td class="word" data-value="{"" if each == NONE else each}">{each}</td>' for each in values)
+        first = f'<td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_rank(row["rank"])}'
+        body += f"<tr>{first}{figures}{words}</tr>"
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Leaderboard"><table class="scores">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -150,20 +148,5 @@ def _rank(rank: list[int] | None) -> str:
     return f'<td data-value="{rank[0]}">{rank[0] if rank[0] == rank[1] else f"{rank[0]}–{rank[1]}"}</td>'
 
 
-def _setting(value: str) -> str:
-    return f'<td class="word" data-value="{"" if value == NONE else escape(value)}">{escape(value)}</td>'
-
-
-def _score(row: Row, name: str) -> str:
-    """A score with its interval. A player that does not play sorts last."""
-    score = row[name]
-    key = score["mean"] if score and row["plays"] else ""
-    return f'<td data-value="{key}">{_figure(score)}</td>'
-
-
 def _figure(score: dict[str, Any] | None) -> str:
     return "–" if score is None else f"{number(score['mean'])} {interval(score)}"
-
-
-def _cell(value: float | None, decimals: int, ranked: bool = True) -> str:
-    return f'<td data-value="{"" if value is None or not ranked else value}">{number(value, decimals)}</td>'

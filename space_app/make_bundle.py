@@ -6,7 +6,6 @@ The leaderboard of the bundle is written by `python -m benchmark report`.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import players
@@ -28,39 +27,24 @@ EPISODES = 10
 
 
 def main() -> None:
-    write(players.BUNDLE / "replays.json", replays())
-    write(players.BUNDLE / "compare.json", list(compare(*OPENING))[-1])
-    write(players.BUNDLE / "rules.json", judgements())
-
-
-def judgements() -> dict[str, Any]:
-    """Player → its last answer on the changed rules that the Rules tab opens with."""
-    return {name: list(rules.change_rules(player=name, **rules.asked_first()))[-1] for name in rules.OPENING_PLAYERS}
+    rules_tab = {name: list(rules.change_rules(player=name, **rules.asked_first()))[-1] for name in rules.OPENING_PLAYERS}
+    bundle = {"replays": replays(), "compare": list(compare(*OPENING))[-1], "rules": rules_tab}
+    for name, value in bundle.items():
+        (players.BUNDLE / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def replays() -> dict[str, Any]:
     """The replies of every episode: game → player → number of the episode → replies."""
-    numbers = range(EPISODES)
     found: dict[str, Any] = {}
     for game_id, names in GAMES.items():
         game = make_game(game_id)
-        seeds = [replay.seed_of(game, number) for number in numbers]
+        seeds = [replay.seed_of(game, number) for number in range(EPISODES)]
         for name in (name for name in names if can_play(name, game)):
-            episodes = players.play(name, game, seeds)
-            found.setdefault(game_id, {})[name] = {
-                str(number): [
-                    step.completion.text
-                    if step.completion.finish == "stop"
-                    else {"text": step.completion.text, "finish": step.completion.finish}
-                    for step in episode.steps
-                ]
-                for number, episode in zip(numbers, episodes, strict=True)
-            }
+            for number, episode in enumerate(players.play(name, game, seeds)):
+                replies = [step.completion for step in episode.steps]
+                stored = [each.text if each.finish == "stop" else {"text": each.text, "finish": each.finish} for each in replies]
+                found.setdefault(game_id, {}).setdefault(name, {})[str(number)] = stored
     return found
-
-
-def write(path: Path, value: Any, indent: int | None = None) -> None:
-    path.write_text(json.dumps(value, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

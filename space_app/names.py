@@ -7,7 +7,6 @@ import math
 from functools import cache
 
 import players
-import validation
 
 from msgrpo_hub.downloads.names import pocket_path
 
@@ -86,7 +85,7 @@ def groups() -> dict[str, list[str]]:
     """Heading → ids of the games that the lists offer, in the order of `GAMES`, each family before its variants."""
     found: dict[str, list[str]] = {}
     order = list(GAMES)
-    for each in sorted(validation.game_ids(), key=lambda name: order.index(name.partition(":")[0])):
+    for each in sorted(players.game_ids(), key=lambda name: order.index(name.partition(":")[0])):
         family = next((name for name in ("Frozen Lake", "Snake") if game(each).startswith(name)), "Other games")
         found.setdefault(f"{family}, shown or told differently" if ":" in each else family, []).append(each)
     return dict(sorted(found.items(), key=lambda group: (group[0] == "Other games", group[0])))

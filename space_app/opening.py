@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any
 from urllib.parse import urlencode
 
 import names
 import players
 import replay
-from replay import BASE, FIRST, bundled
+from replay import BASE, FIRST
 
 from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.episode import Episode
@@ -20,13 +18,6 @@ from msgrpo_hub.games import make_game
 SNAKES = {"Snake-Solo-v1": "snake", "Snake-Standard-v1": "snake-standard"}
 LAKES = {"FrozenLake-NotSlippery-v1": FIRST[2], "FrozenLake-Slippery-v1": "lake-slippery"}
 """Game → the adapter that was trained for it."""
-
-
-@cache
-def compared() -> dict[str, Any]:
-    """The bundled comparison, which the Compare tab opens with."""
-    found: dict[str, Any] = json.loads((players.BUNDLE / "compare.json").read_text(encoding="utf-8"))
-    return found
 
 
 def training_seconds(adapter: str) -> float | None:
@@ -39,7 +30,7 @@ def training_seconds(adapter: str) -> float | None:
 
 def sentence() -> str:
     """A sentence about the two boards that the page opens with, with the figures of the bundled comparison."""
-    found, seconds = compared(), training_seconds(FIRST[2])
+    found, seconds = players.bundled("compare"), training_seconds(FIRST[2])
     before, after = (percent(found[side]["success"]["mean"]) for side in ("a", "b"))
     trained = f"{duration(seconds)} of training" if seconds else "training"
     return (
@@ -80,7 +71,7 @@ def examples() -> list[tuple[str, str]]:
 def _episodes(adapters: Mapping[str, str]) -> Iterator[tuple[str, int, Episode]]:
     """(game, board, episode) of each game's adapter in the bundle."""
     for game_id, player in adapters.items():
-        for number, replies in bundled().get(game_id, {}).get(player, {}).items():
+        for number, replies in players.bundled("replays").get(game_id, {}).get(player, {}).items():
             yield game_id, int(number), replay.play_replies(make_game(game_id), int(number), replies)
 
 

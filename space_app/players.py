@@ -1,4 +1,4 @@
-"""The players: their names are checked, a model's size is checked before it is loaded, and one model plays at a time.
+"""The players, their waiting lines, and the checks of a visitor's request. One model plays at a time.
 
 Built-in players need no network: the scripted ones, the built-in base, and its adapters. Any other player is a repository on the
 Hub: `USER/NAME`, a base model or a LoRA adapter with safetensors, `@revision` allowed, or `BASE+ADAPTER`.
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,7 +24,7 @@ from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import VARIANTS, Game, Variant, make_game
+from msgrpo_hub.games import GAMES, VARIANTS, Game, Variant, make_game
 from msgrpo_hub.players import PlayerSettings, can_play, make_player, prompts_of
 from msgrpo_hub.rollout import play_episodes
 
@@ -44,14 +45,23 @@ KEPT = 2
 _SOURCE = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[A-Za-z0-9][\w./-]{0,95})?"
 _NAME = re.compile(rf"({_SOURCE})(?:\+({_SOURCE}))?", re.ASCII)
 
+LAST_EPISODE = 9_999
+"""The number of the last test episode that a visitor can ask for."""
+
 _models: OrderedDict[str, Policy] = OrderedDict()
 _formats: dict[str, PromptFormat] = {}
 
 Play = TypeVar("Play", bound=Callable[..., Any])
 
 
+@cache
+def bundled(name: str) -> Any:
+    """A file of the bundle: `replays` (game → player → number → replies), `compare`, `rules` (player → answer), `leaderboard`."""
+    return json.loads((BUNDLE / f"{name}.json").read_text(encoding="utf-8"))
+
+
 class Line:
-    """A waiting line: work is done in the order in which it comes, and only so many requests may wait.
+    """A waiting line: requests are served in their order, and only a limited number may wait.
 
     A request takes a place, which it keeps until it is answered, and then runs each of its batches. Only the place can be
     refused.
@@ -100,6 +110,36 @@ def on_gpu(play: Play) -> Play:
     return decorated
 
 
+# ---- checks of a visitor's request: anything unexpected is refused in one line
+
+
+def game_of(name: str) -> Game:
+    """Returns the game with this id. Raises `UserError` for an unknown one."""
+    if not isinstance(name, str) or len(name) > 80:
+        raise UserError(f"a game's id of {len(str(name))} characters: expected one such as 'FrozenLake-NotSlippery-v1'")
+    return make_game(name)
+
+
+def game_ids() -> list[str]:
+    """The games that the lists offer: the registered ones, and all variants of two of them."""
+    shown = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
+    return [*GAMES, *(f"{name}:{variant}" for name in shown for variant in VARIANTS)]
+
+
+def number(value: float, low: int = 0, high: int = LAST_EPISODE, what: str = "seed") -> int:
+    """Returns a whole number in a range. Raises `UserError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1 or not low <= value <= high:
+        raise UserError(f"{what} {str(value)[:30]!r}: expected a whole number from {low} to {high}")
+    return int(value)
+
+
+def text(value: str, longest: int, what: str) -> str:
+    """Returns a text without its control characters. Raises `UserError` if it is too long."""
+    if not isinstance(value, str) or len(value) > longest:
+        raise UserError(f"{what} of {len(str(value)):,} characters: expected at most {longest:,}")
+    return "".join(c for c in value.replace("\r\n", "\n") if c == "\n" or c.isprintable())
+
+
 def check_name(name: str) -> str:
     """Returns the name of a player. Raises `UserError` if it is neither built in nor a name on the Hub."""
     shown = str(name) if len(str(name)) <= 60 else f"{str(name)[:60]}…"
@@ -121,7 +161,7 @@ def check_player(name: str, game: Game) -> str:
 
 
 def line(*names: str) -> Line:
-    """The line in which a request for these players waits."""
+    """The waiting line of a request for these players."""
     return SIMPLE if all(name in SCRIPTED for name in names) else MODELS
 
 
@@ -181,7 +221,7 @@ def _model(name: str, game: Game) -> Policy:
 
 
 def warm_up() -> None:
-    """Loads the adapter that is shown first if it is built in, so that no visitor waits for the import of torch."""
+    """Loads the first adapter if it is built in, so that no visitor waits for the import of torch."""
     if shown_first() in BUILT_IN:
         MODELS.threads.submit(_model, shown_first(), make_game("FrozenLake-NotSlippery-v1"))
 

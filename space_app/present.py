@@ -80,6 +80,8 @@ def judgement(found: dict[str, Any]) -> str:
         f"<td>{100 * found[side]['unreadable']:.0f} %</td></tr>"
         for side, title in titles
     )
+    both = (found["difference"], found["disturbance"])
+    signed = [f"{'+' if each['mean'] > 0 else ''}{number(each['mean'], 2)} {interval(each)}" for each in both]
     return (
         f"{progress(found)}"
         f'<p class="verdict"><b class="word">{escape(found["verdict"].capitalize())}.</b> {escape(found["sentence"])}</p>'
@@ -87,13 +89,9 @@ def judgement(found: dict[str, Any]) -> str:
         '<thead><tr><th scope="col">The agent, on the same starts</th>'
         '<th scope="col">Apples or goals per game</th><th scope="col">Unparsed replies</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
-        f'<p class="count">Your words against a sentence that says nothing: {_signed(found["difference"])}. '
-        f"That sentence against the game as written: {_signed(found['disturbance'])}.</p>"
+        f'<p class="count">Your words against a sentence that says nothing: {signed[0]}. '
+        f"That sentence against the game as written: {signed[1]}.</p>"
     )
-
-
-def _signed(difference: dict[str, Any]) -> str:
-    return f"{'+' if difference['mean'] > 0 else ''}{number(difference['mean'], 2)} {interval(difference)}"
 
 
 def bundled(shown: str, button: str) -> str:

@@ -5,16 +5,13 @@ A replay is one game, one seed and one or two players: every board, prompt and r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import names
 import numpy as np
 import players
-import validation
 
 from msgrpo_hub.agent import THINK_ACTION, Prompt, PromptFormat
 from msgrpo_hub.episode import Completion, Episode
@@ -40,9 +37,9 @@ def watch(game: str, seed: int, player: str) -> dict[str, Any]:
     Returns:
         The replay; the Space's README describes its fields.
     """
-    rules, number = validation.game(game), validation.number(seed)
+    rules, number = players.game_of(game), players.number(seed)
     players.check_player(player, rules)
-    replies = bundled().get(rules.id, {}).get(player, {}).get(str(number))
+    replies = players.bundled("replays").get(rules.id, {}).get(player, {}).get(str(number))
     if replies is not None:
         return combine(number, [player_data(rules, player, play_replies(rules, number, replies))])
     with players.line(player).place():
@@ -117,16 +114,9 @@ def play_replies(game: Game, number: int, replies: Sequence[str | Mapping[str, s
     return episode
 
 
-@cache
-def bundled() -> dict[str, Any]:
-    """The bundled episodes: game → player → number of the episode → replies."""
-    found: dict[str, Any] = json.loads((players.BUNDLE / "replays.json").read_text(encoding="utf-8"))
-    return found
-
-
 def _first_board() -> int:
     """The bundled board that shows the most: the adapter reaches the goal, and the base falls into a hole as late as possible."""
-    game, of = make_game(LAKE), bundled()[LAKE]
+    game, of = make_game(LAKE), players.bundled("replays")[LAKE]
     both = [(number, play_replies(game, int(number), of[BASE][number])) for number in of[ADAPTER] if number in of[BASE]]
     solved = [(n, base) for n, base in both if play_replies(game, int(n), of[ADAPTER][n]).success]
     falls = [(n, base) for n, base in solved if base.terminated and not base.success]

@@ -6,14 +6,12 @@ words of the visitor.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import players
 import replay
-import validation
 from compare import batches
 from verdicts import Arms, Asked, Expected, judged
 
@@ -83,24 +81,20 @@ def words(game: str, preset: str = "as written") -> dict[str, Any]:
         instructions = _INSTRUCTIONS[preset][0 if "G" in rules.symbols else 1]
     if preset == "poisoned":
         lines = [re.sub(r"^(The goal|An? \w+) gives \d+(\.\d+)?", r"\1 gives -1", line) for line in lines]
+    ways = [f"{names.get(action, action)} changes {way}" for action, way in _WAYS.items()]
+    moves = "; ".join(ways) + "." if names else MOVES
     return {
         "instructions": instructions,
-        "rules": "\n".join(moves(names) if line == MOVES else line for line in lines),
+        "rules": "\n".join(moves if line == MOVES else line for line in lines),
         "names": [names.get(action, action) for action in rules.actions],
         "expected": PRESETS[preset][1],
     }
 
 
-def moves(names: dict[str, str]) -> str:
-    """The rule about what the actions do, with their new names."""
-    ways = [f"{names.get(action, action)} changes {way}" for action, way in _WAYS.items()]
-    return "; ".join(ways) + "." if names else MOVES
-
-
 def registered_game(name: str) -> HasScene:
     """Returns a registered game by its id; each of them is drawn. Raises `UserError` for anything else."""
     if not isinstance(name, str) or name not in GAMES:
-        validation.game(name)
+        players.game_of(name)
         raise UserError(f"{name!r}: expected a registered game without a variant, such as 'Snake-Solo-v1'")
     game = GAMES[name]
     assert has_scene(game)
@@ -110,8 +104,8 @@ def registered_game(name: str) -> HasScene:
 def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]) -> Variant:
     """Returns the game in a visitor's words. Raises `UserError` for texts that are too long and names that do not parse."""
     own = registered_game(game)
-    text = validation.text(instructions, LONGEST_TEXT, "instructions").strip()
-    lines = validation.text(rules, LONGEST_TEXT, "rules").strip()
+    text = players.text(instructions, LONGEST_TEXT, "instructions").strip()
+    lines = players.text(rules, LONGEST_TEXT, "rules").strip()
     if not text and not lines:
         raise UserError("empty instructions and rules: expected one of them")
     if not isinstance(names, Sequence) or isinstance(names, str) or len(names) != len(own.actions):
@@ -129,7 +123,7 @@ def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]
 def control_game(game: str, told: Variant) -> Variant:
     """Returns the game with as many other words as the visitor's, in the same places, that say nothing about it.
 
-    A small model is disturbed by the length and the place of new words as much as by what they say.
+    The length and the place of new words disturb a small model as much as their meaning.
     """
     own, variant = registered_game(game), make_game(f"{game}:irrelevant-sentence")
     assert isinstance(variant, Variant)
@@ -177,7 +171,7 @@ def change_rules(
         p; `verdict` and the `sentence` that explains it.
     """
     own, told = registered_game(game), reworded_game(game, instructions, rules, names)
-    first, wanted = validation.number(seed), validation.number(episodes, 1, MOST_STARTS, "number of episodes")
+    first, wanted = players.number(seed), players.number(episodes, 1, MOST_STARTS, "number of episodes")
     players.check_player(player, own)
     if expected not in ("less", "same"):
         raise unknown("expectation", str(expected)[:40], ("less", "same"))
@@ -217,9 +211,3 @@ def asked_first() -> dict[str, Any]:
     """The arguments of `change_rules` for the bundled results, without the player."""
     game, seed, preset, starts = OPENING
     return {"game": game, "seed": seed, **words(game, preset), "episodes": starts}
-
-
-def bundled() -> dict[str, dict[str, Any]]:
-    """Player → the bundled last answer of `change_rules`."""
-    found: dict[str, dict[str, Any]] = json.loads((players.BUNDLE / "rules.json").read_text(encoding="utf-8"))
-    return found

@@ -15,12 +15,11 @@ import names
 import opening
 import players
 import present
-import validation
 from compare import MOST_EPISODES, OPENING, compare
 from human import play_result, play_step
 from leaderboard import leaderboard, leaderboard_page
 from replay import BASE, FIRST, caption, film, side_by_side
-from rules import MOST_STARTS, OPENING_PLAYERS, PRESETS, asked_first, bundled, change_rules, told_film, words
+from rules import MOST_STARTS, OPENING_PLAYERS, PRESETS, asked_first, change_rules, told_film, words
 from rules import OPENING as RULES_OPENING
 
 from msgrpo_hub.errors import UserError
@@ -65,13 +64,12 @@ def answer(function: Function, given: Any) -> dict[str, Any]:
     """Answers a script of the page, which shows `error` as text."""
     try:
         inspect.signature(function).bind(**given)
-    except TypeError as error:  # not those that the function raises
+    except TypeError as error:  # a TypeError of the function itself is a bug
         return {"error": str(error)}
     try:
-        found: dict[str, Any] = function(**given)
+        return dict(function(**given))
     except UserError as error:
         return {"error": str(error)}
-    return found
 
 
 # ---- inputs and outputs
@@ -90,13 +88,13 @@ def grey_when_changed(inputs: Sequence[Any], name: str) -> None:
 
 
 def named(choices: Sequence[tuple[str, str]]) -> str:
-    """A JavaScript function from a name, in any case, to its id; anything else stays as it is."""
+    """A JavaScript function from a name, in any case, to its id; it returns anything else unchanged."""
     ids = {name.lower(): value for name, value in choices}
     return f"(given) => ({json.dumps(ids)})[String(given).toLowerCase()] ?? given"
 
 
 def dropdown(choices: Sequence[tuple[str, str]], value: str, label: str, *, custom: bool = True, **look: Any) -> gr.Dropdown:
-    """A list that takes names; if `custom`, also what it does not offer."""
+    """A list that takes names; if `custom`, also values that it does not offer."""
     box = gr.Dropdown(list(choices), value=value, label=label, allow_custom_value=custom, **look)
     if custom:
         box.change(None, box, box, js=named(choices), **QUIET)
@@ -115,10 +113,6 @@ def player_input(value: str, label: str = "Player", nobody: bool = False) -> gr.
 
 def board_input(value: int = FIRST[1]) -> gr.Number:
     return gr.Number(value, label="Board", min_width=70, scale=1)
-
-
-def dice() -> gr.Button:
-    return gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
 
 
 def go_button(text: str) -> gr.Button:
@@ -145,7 +139,7 @@ def run_until_stopped(go: Any, stop: Any, run: Function, inputs: Sequence[Any], 
 def watch_tab() -> None:
     stage = replay_player(json.dumps(side_by_side(*FIRST, BASE)), "watch-stage")
     with gr.Row(elem_classes="asks"):
-        game, board, roll = game_input(), board_input(), dice()
+        game, board, roll = game_input(), board_input(), gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
         player, beside = player_input(players.shown_first()), player_input(BASE, "Next to", nobody=True)
         go = go_button("Watch")
     links = "".join(f'<li><a href="{escape(address)}">{escape(said)}</a></li>' for said, address in opening.examples())
@@ -154,16 +148,13 @@ def watch_tab() -> None:
     inputs = [game, board, player, beside]
 
     def shown(*given: Any) -> str:
-        validation.number(given[1], what="board")
+        players.number(given[1], what="board")
         return json.dumps({**side_by_side(*given), "at": time.monotonic()})  # the same replay again is another value
-
-    def opened(*given: Any) -> tuple[Any, ...]:
-        return *given, shown(*given)
 
     events: dict[str, Any] = {"trigger_mode": "always_last", "api_visibility": "private", "show_progress": "minimal"}
     gr.on([go.click, board.submit], guarded(shown), inputs, [stage], **events)
     for event, values in ((examples.open, "msgrpo.wanted.inputs(given)"), (roll.click, "msgrpo.rolled(given)")):
-        event(guarded(opened), inputs, [*inputs, stage], js=f"(...given) => {values}", **events)
+        event(guarded(lambda *given: (*given, shown(*given))), inputs, [*inputs, stage], js=f"(...given) => {values}", **events)
     grey_when_changed(inputs, "watch-stage")
     note(
         "**Player**: choose one, or type the name of a model or an adapter on the Hub, `USER/NAME` or `BASE+ADAPTER`. It needs "
@@ -180,14 +171,14 @@ def compare_tab() -> None:
     with gr.Row(elem_classes="asks"):
         episodes = gr.Slider(1, MOST_EPISODES, value=OPENING[4], step=1, label="Episodes", min_width=220, scale=3)
         go, stop = go_button("Compare"), gr.Button("Stop", elem_classes="stop", min_width=90, scale=1)
-    found = opening.compared()
+    found = players.bundled("compare")
     html = present.bundled(present.comparison(found), "Compare")
     scores = page_html(html, elem_id="compare-scores", elem_classes="told")
     stage = replay_player(json.dumps(film(found["film"], OPENING)), "compare-stage")
     inputs = [game, board, a, b, episodes]
 
     def run(*given: Any) -> Iterator[Any]:
-        validation.number(given[1], what="board")
+        players.number(given[1], what="board")
         for index, found in enumerate(compare(*given)):  # the replay must not restart while a visitor watches it
             yield present.comparison(found), gr.skip() if index else json.dumps(film(found["film"], given))
 
@@ -204,13 +195,10 @@ def play_tab() -> None:
     first = (FIRST[0], FIRST[1], players.shown_first())
 
     def begin(game: str, board: int, player: str) -> str:
-        players.check_player(player, validation.game(game))
-        validation.number(board, what="board")
+        players.check_player(player, players.game_of(game))
+        players.number(board, what="board")
         shown = play_step(game, board, []) | {"player": player, "asked": [game, board, player]}
         return json.dumps(shown | {"caption": caption(game, shown["number"])})
-
-    def opened(*given: Any) -> tuple[Any, ...]:
-        return *given, begin(*given)
 
     def step(asked: dict[str, Any]) -> dict[str, Any]:
         return answer(play_step, asked)
@@ -226,12 +214,12 @@ def play_tab() -> None:
         server_functions=[step, result],
     )
     with gr.Row(elem_classes="asks"):
-        game, board, roll = game_input(), board_input(), dice()
+        game, board, roll = game_input(), board_input(), gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
         player, go = player_input(first[2], "Against"), go_button("New game")
     inputs = [game, board, player]
     gr.on([go.click, board.submit], guarded(begin), inputs, [stage], trigger_mode="always_last", **QUIET)
-    js = "(...given) => msgrpo.rolled(given)"
-    roll.click(guarded(opened), inputs, [*inputs, stage], js=js, trigger_mode="always_last", **QUIET)
+    opened, js = guarded(lambda *given: (*given, begin(*given))), "(...given) => msgrpo.rolled(given)"
+    roll.click(opened, inputs, [*inputs, stage], js=js, trigger_mode="always_last", **QUIET)
     grey_when_changed(inputs, "play-board")
     note("Use the arrow keys or the buttons. Then the agent and the best player that knows the game play the same board.")
 
@@ -245,7 +233,7 @@ def named_result(game: str, seed: int, player: str) -> dict[str, Any]:
 
 def rules_tab() -> None:
     note("Tell an agent something else about the same game. Does it read the rules, or follow a habit?", "lead")
-    first, found, shown_players = asked_first(), bundled(), OPENING_PLAYERS
+    first, found, shown_players = asked_first(), players.bundled("rules"), OPENING_PLAYERS
     with gr.Row(elem_classes="asks"):
         game, board = game_input(first["game"], registered=True), board_input(first["seed"])
         player, beside = player_input(shown_players[0]), player_input(shown_players[1], "Beside it", nobody=True)
@@ -277,7 +265,7 @@ def rules_tab() -> None:
 
     def run(game: str, seed: int, player: str, beside: str, *told: Any) -> Iterator[Any]:
         instructions, rules, *given, expected, episodes = told
-        validation.number(seed, what="board")
+        players.number(seed, what="board")
         answers: dict[str, dict[str, Any]] = {}
         for name in dict.fromkeys(each for each in (player, beside) if each):
             for index, found in enumerate(change_rules(game, seed, name, instructions, rules, given, expected, episodes)):

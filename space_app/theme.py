@@ -7,8 +7,6 @@ from pathlib import Path
 
 import gradio as gr
 import names
-from starlette.responses import FileResponse
-from starlette.routing import Route
 
 from msgrpo_hub.games import GAMES
 from msgrpo_hub.rendering.replay import replay_assets
@@ -70,17 +68,7 @@ def share_address() -> str:
     return f"https://{host}{SHARED}" if host else SHARED
 
 
-def share_route() -> Route:
-    """Serves the picture of the page."""
-    return Route(SHARED, lambda _: FileResponse(HERE / "screenshot.png"))
-
-
 def headings() -> str:
     """The style that writes a heading above the first game of each group in a list of games."""
     each = ((f'.games-list [aria-label="{names.game(ids[0])}"]', heading) for heading, ids in names.groups().items())
     return "".join(f'{first}{{margin-top:1.9rem!important}}{first}::before{{content:"{heading}"}}' for first, heading in each)
-
-
-def masthead(title: str, sentence: str) -> str:
-    """The top of the page, with the shapes that all boards use."""
-    return f"{REPLAY['shapes']}<header><h1>{title}</h1><p>{sentence}</p></header>"

@@ -147,12 +147,8 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
 def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> str:
     """One task's players as SVG: rewards with intervals, how episodes ended, replies, and when the first mistake was made.
 
-    Equal results give equal pictures. Colours are inverted for a reader who prefers dark pages.
-
-    Args:
-        results: each player's result.
-        names: of the players, in the same order.
-        horizon: number of turns of the game.
+    Equal results give equal pictures. Colours are inverted for a reader who prefers dark pages. `names` are the players', in the
+    order of the results; `horizon` is the game's number of turns.
     """
     solved = any(result.summary["luck_adjusted"] for result in results)
     figure = Figure(figsize=(12 if solved else 10, 1.5 + 0.42 * len(results)), layout="constrained")

@@ -61,12 +61,7 @@ def ending(*, success: bool, terminated: bool) -> str:
 def how_it_ended(game: Game, states: Sequence[Any], last: str | None, *, success: bool, terminated: bool) -> str:
     """How an episode ended, in words that complete "the player …", such as "fell into a hole".
 
-    Args:
-        game: the rules.
-        states: the states of the episode.
-        last: the last action.
-        success: whether the episode was a success.
-        terminated: whether the game ended it, not the number of turns.
+    `last` is the last action; `terminated` says that the game ended the episode, not the number of turns.
     """
     if not has_scene(game) or len(states) < 2:
         return ending(success=success, terminated=terminated)

@@ -219,13 +219,8 @@ def _snake(
 ) -> str:
     """A snake: its body is a dash that slides along the path of its head, and its head faces its last move.
 
-    Args:
-        bodies: the cells of each state, from head to tail.
-        who: `you` or `opponent`.
-        alive: whether it is alive in the last state.
-        hit: (rows, columns) of the fatal move, if any: the head leans that way.
-        columns: of the board.
-        timeline: collects the motion.
+    `bodies` are the cells of each state, from head to tail. `hit` is the (rows, columns) of the fatal move, if any: the head
+    leans that way.
     """
     path, ways = list(reversed(bodies[0])), []
     ends = [len(path) - 1]

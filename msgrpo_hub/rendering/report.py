@@ -45,12 +45,9 @@ BUDGET = 2_000_000
 
 
 def write_report(folder: Path, output: Path, baseline: str = "") -> Path:
-    """Writes the page of all runs under a folder.
+    """Writes the page of all runs under a folder that `msgrpo eval` filled.
 
-    Args:
-        folder: filled by `msgrpo eval`.
-        output: the page.
-        baseline: name of the player to compare the others with; if empty, the first model without an adapter.
+    The others are compared with the player `baseline`; if it is empty, with the first model without an adapter.
 
     Raises:
         UserError: a folder without runs, an output that is no regular file, a run that does not replay, an unknown baseline, or
@@ -193,16 +190,10 @@ def telling_seeds(results: Sequence[Result]) -> list[int]:
 def collect_replays(
     tasks: Sequence[Sequence[Result]], bases: Sequence[Result], name: Callable[[Result], str], budget: int = BUDGET
 ) -> Data:
-    """The replays of a page as plain data.
+    """The replays of a page as plain data, in at most `budget` bytes; the first seeds of every task come first.
 
-    Args:
-        tasks: the results of each task.
-        bases: the base of each task.
-        name: result → its player's name on the page.
-        budget: bytes that the replays may take; the first seeds of every task come first.
-
-    Raises:
-        UserError: a record does not replay.
+    `tasks` and `bases` are the results and the base of each task, and `name` returns the player's name of a result. Raises
+    `UserError` for a record that does not replay.
     """
     players, shown = list(dict.fromkeys(name(result) for results in tasks for result in results)), []
     for results, base, title in zip(tasks, bases, tables.titles(tasks), strict=True):

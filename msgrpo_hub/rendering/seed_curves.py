@@ -64,16 +64,10 @@ def mean_line(lines: Sequence[Line], bounds: Range | None) -> tuple[Floats, list
 
 
 def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *, x_label: str, kind: str = "png") -> None:
-    """Draws variants together and saves the figure.
-
-    Args:
-        variants: one or more, for which `has_curves` is true.
-        path: of the file.
-        x_label: the quantity on the x axis, with its unit.
-        kind: `png` or `svg`.
+    """Draws variants together and saves the figure as `kind`, `png` or `svg`; `x_label` names the x axis with its unit.
 
     Raises:
-        ValueError: there is nothing to draw.
+        ValueError: there is nothing to draw (see `has_curves`).
     """
     if not has_curves(variants):
         raise ValueError("no updates to draw: no run has any")

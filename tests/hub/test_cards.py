@@ -170,12 +170,12 @@ def test_unknown_facts_are_omitted() -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({}, "It learned from rewards alone, by playing"),
+        ({}, "It learned from rewards only, by playing"),
         ({"teacher": "optimal", "taught": 3, "updates": 5}, "It learned from the moves of a teacher, and then from rewards, "),
         ({"teacher": "optimal", "taught": 3, "updates": 3}, "It learned from the moves of a teacher, by playing"),
         ({"teacher": "optimal", "taught": 3}, "The first 3 updates are behaviour cloning of the moves of the player `optimal`"),
-        ({"keep": "last"}, "The weights are those of the last update.\n"),
-        ({"keep": "best"}, "which were the best on the 50 validation episodes"),
+        ({"keep": "last"}, "The weights come from the last update.\n"),
+        ({"keep": "best"}, "the best on the 50 validation episodes"),
         ({"init_adapter": f"ada/first@{COMMIT}"}, f"Training started from the adapter `ada/first@{COMMIT}`."),
         ({"credit": "reward-to-go"}, "`credit` is `reward-to-go` (default `whole-episode`)"),
     ],

@@ -60,7 +60,7 @@ class FailingServer:
 
 
 def failed_run(folder: Path, every: int) -> Result:
-    """A run of 30 episodes on the lake, some of which the server never answered."""
+    """A run of 30 episodes on the lake; the server never answered some of them."""
     player = Player(name="down", policy=FailingServer(every), identity={"kind": "endpoint"}, folder="down/1")
     return run_task(player, Suite(name="mine", tasks=(LAKE,), episodes=30), LAKE, folder)
 

@@ -1,4 +1,4 @@
-"""The report: one file with the figures of the summaries, in which hostile text stays text."""
+"""The report: one file with the figures of the summaries. Hostile text stays text."""
 
 from __future__ import annotations
 

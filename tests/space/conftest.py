@@ -18,7 +18,7 @@ __all__ = ["visit"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test here starts the demo, or loads what it loads."""
+    """Marks every test here as slow: it starts the Space, or loads its models."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.slow)

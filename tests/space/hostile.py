@@ -1,4 +1,4 @@
-"""What hostile visitors do to a served Space. Each attack returns what came of its requests."""
+"""Attacks of hostile visitors on a served Space. Each returns the outcomes of its requests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import httpx
 
-from tests.space.questions import LAKE, SOLO, call, play
+from tests.space.questions import LAKE, REFUSED, SOLO, call, play
 
 Attack = Callable[[httpx.AsyncClient, random.Random], Awaitable[Counter[str]]]
 
@@ -61,23 +60,19 @@ BODIES: list[tuple[str, bytes]] = [
 async def malformed(http: httpx.AsyncClient, rng: random.Random) -> Counter[str]:
     """One request that no page sends."""
     path, body = rng.choice(BODIES)
-    return Counter([await _outcome(http, path, body)])
-
-
-async def _outcome(http: httpx.AsyncClient, path: str, body: bytes) -> str:
     try:
         answer = await http.post(f"gradio_api/{path}", content=body, headers={"content-type": "application/json"})
     except (httpx.ReadError, httpx.WriteError):
-        return "cut off"  # the server refuses a large body unread
+        return Counter(["cut off"])  # the server refuses a large body unread
     if answer.status_code != 200:
-        return f"HTTP {answer.status_code}"
+        return Counter([f"HTTP {answer.status_code}"])
     async with http.stream("GET", f"gradio_api/{path}/{answer.json()['event_id']}") as stream:
         events = [line async for line in stream.aiter_lines() if line.startswith("event: ")]
-    return "refused" if events[-1] == "event: error" else "taken"
+    return Counter(["refused" if events[-1] == "event: error" else "taken"])
 
 
 async def leaver(http: httpx.AsyncClient, rng: random.Random) -> Counter[str]:
-    """Asks for much, and leaves before the answer, at its beginning, or without listening at all."""
+    """Starts a long comparison, and leaves without listening, before the first answer or after it."""
     players = rng.choice([("pocket", "lake"), ("random", "greedy")])
     asked = {"game": LAKE, "seed": 40, "player_a": players[0], "player_b": players[1], "episodes": 200}
     begun = await http.post("gradio_api/call/v2/compare", json=asked)
@@ -86,45 +81,25 @@ async def leaver(http: httpx.AsyncClient, rng: random.Random) -> Counter[str]:
     when = rng.choice(["never listened", "left at once", "left after the first answer"])
     if when != "never listened":
         async with http.stream("GET", f"gradio_api/call/v2/compare/{begun.json()['event_id']}") as stream:
-            if when == "left after the first answer":
-                await _first_line(stream.aiter_lines())
+            lines = stream.aiter_lines()
+            while when == "left after the first answer" and not (await anext(lines, "event: ")).startswith("event: "):
+                pass
     return Counter([when])
-
-
-async def _first_line(lines: AsyncIterator[str]) -> None:
-    async for line in lines:
-        if line.startswith("event: "):
-            return
 
 
 async def flood(http: httpx.AsyncClient, rng: random.Random) -> Counter[str]:
     """60 requests at once."""
-    result: Any = {"game": LAKE, "seed": rng.randrange(50, 60), "player": "pocket"}
-    kind = rng.choice(["play", "model", "bundled"])
-    if kind == "play":
-        outcomes = await asyncio.gather(*(_timed(_played(http, result)) for _ in range(60)))
-    else:
-        asked = result if kind == "model" else {"game": SOLO, "seed": 3, "player": "snake"}
-        outcomes = await asyncio.gather(*(_timed(_watched(http, asked)) for _ in range(60)))
-    return Counter(f"{kind}: {outcome}" for outcome in outcomes)
+    kind, own = rng.choice(["play", "model", "bundled"]), {"game": LAKE, "seed": rng.randrange(50, 60), "player": "pocket"}
+    asked = {"game": SOLO, "seed": 3, "player": "snake"} if kind == "bundled" else own
 
+    async def outcome() -> str:
+        began = time.monotonic()
+        error = (await (play(http, "result", asked) if kind == "play" else call(http, "watch", asked))).error
+        if REFUSED in error:
+            return "refused" if time.monotonic() - began < LATE else "refused late"
+        return f"another error: {error[:80]}" if error else "answered"
 
-async def _played(http: httpx.AsyncClient, given: Any) -> str:
-    return str((await play(http, "result", given)).get("error", ""))
-
-
-async def _watched(http: httpx.AsyncClient, given: Any) -> str:
-    return (await call(http, "watch", given)).error
-
-
-async def _timed(request: Awaitable[str]) -> str:
-    began = time.monotonic()
-    error = await request
-    if not error:
-        return "answered"
-    if "try again in" not in error:
-        return f"another error: {error[:80]}"
-    return "refused" if time.monotonic() - began < LATE else "refused late"
+    return Counter(f"{kind}: {each}" for each in await asyncio.gather(*(outcome() for _ in range(60))))
 
 
 ATTACKS: dict[str, Attack] = {"malformed": malformed, "leaver": leaver, "flood": flood}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import names
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser import OpenPage
 from tests.space.served import Served
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 Visit = Callable[..., "Page"]
-"""(tab, what follows the address, options of `open_page`) → page, with that tab open."""
+"""(tab, query of the address, options of `open_page`) → page with this tab open."""
 
 
 @pytest.fixture
 def visit(space: Served, open_page: OpenPage) -> Visit:
     def visit(tab: str = "Watch", at: str = "", **options: object) -> Page:
-        still = {"reduced_motion": "reduce"}  # else the page plays by itself
+        still = {"reduced_motion": "reduce"}  # otherwise the page starts to play
         page = open_page(space.url + at, inside=space.url, **still | options)
         page.set_default_timeout(60_000)
         page.wait_for_selector(".board")
@@ -33,7 +34,7 @@ def visit(space: Served, open_page: OpenPage) -> Visit:
 
 
 def pick(page: Page, label: str, value: str) -> None:
-    """Chooses in a list of the tab that is open, as a visitor does: types a name, and takes what is offered."""
+    """Chooses in a list of the open tab as a visitor does: types a name, and clicks the offered one."""
     box = page.get_by_label(label, exact=True).locator("visible=true")
     name = names.game(value) if value in names.GAMES or ":" in value else names.player(value)
     box.fill(name)
@@ -42,7 +43,7 @@ def pick(page: Page, label: str, value: str) -> None:
 
 
 def write(page: Page, label: str, value: str) -> None:
-    """Types into a list of the tab that is open what it does not offer."""
+    """Types a value into a list of the open tab that does not offer it."""
     box = page.get_by_label(label, exact=True).locator("visible=true")
     box.fill(value)
     box.press("Enter")
@@ -60,3 +61,12 @@ def play_board(page: Page, number: int) -> None:
     page.get_by_label("Board", exact=True).locator("visible=true").fill(str(number))
     page.get_by_role("button", name="New game").click()
     page.get_by_text(f"Frozen Lake, board {number}").locator("visible=true").wait_for()
+
+
+def serious(page: Page) -> dict[str, list[str]]:
+    """Serious and critical violations by axe-core on the whole page."""
+    page.wait_for_timeout(600)  # fading elements are done
+    found = Axe().run(page).response
+    assert len(found["passes"]) > 30
+    bad = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+    return {each["id"]: [node["html"][:300] for node in each["nodes"]] for each in bad}

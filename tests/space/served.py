@@ -1,4 +1,4 @@
-"""The Space as it is started for visitors: `python app.py` in a process of its own, on this machine, with no network."""
+"""The Space in a separate process, started by `python app.py` on this machine without a network."""
 
 from __future__ import annotations
 
@@ -41,7 +41,13 @@ def serving(folder: Path, **settings: str) -> Iterator[Served]:
             stderr=subprocess.STDOUT,
         )
         try:
-            _wait(url, process, log)
+            for _ in range(1_800):  # three minutes
+                assert process.poll() is None, log.read_text()
+                try:
+                    urllib.request.urlopen(url, timeout=5).close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
             yield Served(url=url, log=log, pid=process.pid)
         finally:
             process.terminate()
@@ -49,18 +55,7 @@ def serving(folder: Path, **settings: str) -> Iterator[Served]:
 
 
 def environment(folder: Path) -> Mapping[str, str]:
-    """That of a machine without a token and without the Hub."""
+    """The environment of a machine without a token and without the Hub."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "GRADIO_", "HUGGING"))}
     home = {"HF_HOME": str(folder / "hf"), "GRADIO_TEMP_DIR": str(folder / "gradio")}
     return kept | home | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(1_800):
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-            return
-        except OSError:
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
-    raise AssertionError(f"no answer in three minutes: {log.read_text()}")

@@ -1,4 +1,4 @@
-"""There is one table of adapter settings: what the gate of `downloads` refuses, a push and the Space refuse in the same words."""
+"""A push and the Space refuse the same adapter settings as the gate of `downloads`, in the same words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Space as a whole: its pins are those that are tested, and it starts from an install."""
+"""The Space as a whole: its pins, its bundle, its texts, and how it starts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+import names
+import opening
+import players
 import pytest
+import replay
 import yaml
 
 from msgrpo_hub.downloads.names import adapters_path
 from msgrpo_hub.evaluation.results import find_results
+from msgrpo_hub.games import GAMES, VARIANTS
 from msgrpo_hub.rendering.report import report_page
 from tests.command import Command
 from tests.space.served import environment
@@ -79,11 +84,6 @@ def test_the_readme_documents_every_endpoint() -> None:
 
 
 def test_every_game_variant_and_player_has_a_name_of_its_own() -> None:
-    import names
-    import players
-
-    from msgrpo_hub.games import GAMES, VARIANTS
-
     assert names.GAMES.keys() == GAMES.keys()
     assert names.VARIANTS.keys() == VARIANTS.keys()
     assert names.PLAYERS.keys() == set(players.BUILT_IN)
@@ -93,10 +93,7 @@ def test_every_game_variant_and_player_has_a_name_of_its_own() -> None:
 
 
 def test_what_the_page_says_first_is_what_the_bundle_says() -> None:
-    import opening
-    import replay
-
-    found = opening.compared()
+    found = players.bundled("compare")
     rates = [opening.percent(found[side]["success"]["mean"]) for side in ("a", "b")]
     said = opening.sentence()
     assert f"in {rates[0]} of {found['episodes']} test episodes, then in {rates[1]}." in said
@@ -107,11 +104,10 @@ def test_what_the_page_says_first_is_what_the_bundle_says() -> None:
 
 
 def test_the_examples_show_what_they_say() -> None:
-    import opening
-    from replay import watch
-
     links = {words: dict(parse_qsl(address[1:], keep_blank_values=True)) for words, address in opening.examples()}
-    ends = {words: watch(q["game"], int(q["board"]), q["player"])["players"][0] for words, q in links.items() if "game" in q}
+    ends = {
+        words: replay.watch(q["game"], int(q["board"]), q["player"])["players"][0] for words, q in links.items() if "game" in q
+    }
     assert ends["watch it succeed"]["success"]
     assert not ends["watch it fail"]["success"]
     longest = max(sum(step.reward > 0 for step in episode.steps) for _, _, episode in opening._episodes(opening.SNAKES))
@@ -181,8 +177,6 @@ def test_without_gradio_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_the_adapter_that_it_was_deployed_with_is_shown_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import players
-
     assert players.shown_first() == "lake"
     settings = tmp_path / "space.json"
     settings.write_text(json.dumps({"adapter": f"ada/lake@{'0' * 40}"}))

@@ -77,7 +77,7 @@ def test_a_player_that_does_not_play_is_marked_and_listed_last() -> None:
     assert {row["silent"] for row in rows} == {0}
     *others, last = leaderboard.table(rows).split("<tr>")[2:]
     assert ["does not play" in row for row in [*others, last]] == [False] * len(others) + [True]
-    assert '<td data-value="">0.000' in last  # sorts last, whatever the column
+    assert '<td data-value="">0.000' in last  # sorts last in every column
 
 
 def test_every_game_has_a_block_whose_bars_end_where_the_figures_are() -> None:

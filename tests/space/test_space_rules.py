@@ -1,10 +1,11 @@
-"""Other words for the same game: only the words change, and the verdict says no more than the episodes do."""
+"""Other words for the same game: only the words change."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import players
 import pytest
 import rules
 from verdicts import pickups
@@ -31,13 +32,10 @@ def test_as_written_is_to_the_letter_what_the_game_says(game_id: str) -> None:
     assert prompt(game_id, "as written").messages == own.messages
 
 
-def test_poisoned_apples_of_every_worth_are_said_to_take() -> None:
-    assert "An apple gives -1 and" in prompt("Snake-DoubleApple-v1", "poisoned").system
-
-
 def test_poisoned_apples_are_said_to_take_and_still_give() -> None:
     told = rules.reworded_game(SOLO, **{k: v for k, v in rules.words(SOLO, "poisoned").items() if k != "expected"})
-    assert "An apple gives -1" in prompt(SOLO, "poisoned").system
+    for game_id in (SOLO, "Snake-DoubleApple-v1"):
+        assert "An apple gives -1 and" in prompt(game_id, "poisoned").system
     [episode] = play_episodes(told, make_player("greedy"), [(episode_seed(SOLO, "test", 0), 0)])
     assert pickups(episode) > 0
 
@@ -45,7 +43,6 @@ def test_poisoned_apples_are_said_to_take_and_still_give() -> None:
 @pytest.mark.parametrize("preset", ["new names", "swapped names"])
 @pytest.mark.parametrize("game_id", [LAKE, SOLO])
 def test_renamed_actions_do_what_the_rules_say(game_id: str, preset: str) -> None:
-    """A player that takes the new names from the rules alone plays the very episode of the old ones."""
     words = rules.words(game_id, preset)
     told = rules.reworded_game(game_id, words["instructions"], words["rules"], words["names"])
     episode_keys = [(episode_seed(game_id, "test", 0), 0)]
@@ -98,7 +95,6 @@ def test_the_control_changes_as_much_in_the_same_places_and_says_nothing() -> No
 
 
 def test_told_about_the_weather_an_agent_is_compared_with_the_weather() -> None:
-    """Measured: "the weather is nice today" cost an adapter half of its apples, and the verdict was "follows in part"."""
     own, weather = rules.words(SOLO), "The weather is nice today."
     for told in (weather, f"{own['instructions']} {weather}"):
         assert control(told, own["rules"], own["names"]).instructions == told
@@ -106,13 +102,12 @@ def test_told_about_the_weather_an_agent_is_compared_with_the_weather() -> None:
 
 
 def test_the_page_opens_with_an_adapter_that_reads_of_the_trap_beside_one_that_does_not() -> None:
-    plain, reader = (rules.bundled()[name] for name in rules.OPENING_PLAYERS)
+    plain, reader = (players.bundled("rules")[name] for name in rules.OPENING_PLAYERS)
     assert plain["verdict"] != "follows the words" == reader["verdict"]
 
 
 @pytest.mark.parametrize("preset", ["poisoned", "other words", "new names"])
 def test_greedy_which_reads_nothing_gets_no_verdict_about_reading(preset: str) -> None:
-    """It once was said to follow the words."""
     words = rules.words(LAKE, preset)
     given = (words["instructions"], words["rules"], words["names"], words["expected"])
     *_, found = rules.change_rules(LAKE, 0, "greedy", *given, episodes=30)
@@ -122,14 +117,14 @@ def test_greedy_which_reads_nothing_gets_no_verdict_about_reading(preset: str) -
 
 @pytest.mark.parametrize("player", rules.OPENING_PLAYERS)
 def test_a_bundled_result_is_the_answer_to_what_the_page_asks_first(player: str) -> None:
-    asked, found = rules.asked_first(), rules.bundled()[player]
+    asked, found = rules.asked_first(), players.bundled("rules")[player]
     assert found["episodes"] == found["wanted"] == asked["episodes"]
     assert found["film"]["players"][0]["game"]["title"] == asked["game"]
     assert all(line in found["told"] for line in [asked["instructions"], *asked["rules"].splitlines()])
 
 
 def test_two_players_are_shown_in_the_same_new_words_and_one_with_and_without_them() -> None:
-    answers = rules.bundled()
+    answers = players.bundled("rules")
     pair, [name, *_] = rules.told_film(answers), rules.OPENING_PLAYERS
     assert [each["player"] for each in pair["players"]] == [*rules.OPENING_PLAYERS]
     assert {each["system"] for each in pair["players"]} == {answers[name]["told"]}
@@ -140,4 +135,4 @@ def test_two_players_are_shown_in_the_same_new_words_and_one_with_and_without_th
 @pytest.mark.parametrize("player", rules.OPENING_PLAYERS)
 def test_computed_anew_the_bundled_result_is_the_same(player: str) -> None:
     *_, found = rules.change_rules(player=player, **rules.asked_first())
-    assert json.loads(json.dumps(found)) == rules.bundled()[player]
+    assert json.loads(json.dumps(found)) == players.bundled("rules")[player]

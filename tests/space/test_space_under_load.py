@@ -1,4 +1,4 @@
-"""The Space under load: crowds and hostile requests do not keep a visitor from an answer."""
+"""Hostile requests to the Space, hostile names, and full lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on what an agent read: none without an interval that excludes the effect of a sentence that says nothing."""
+"""Verdicts of the Rules tab on agents whose play under the three prompts is given."""
 
 from __future__ import annotations
 
@@ -39,30 +39,19 @@ def judge(asked: Asked, own: list[Episode], control: list[Episode], changed: lis
 
 
 def test_an_agent_that_loses_as_much_to_the_weather_as_to_poison_gives_no_sign_either_way() -> None:
-    """Measured: 6.03 apples as written, 3.03 told about the weather, 3.07 told of poison; the verdict was "follows in part"."""
     found = judge(READER, played("greedy"), played("random-safe"), played("random-safe"))
     assert found["verdict"] == "no sign either way"
     assert found["disturbance"]["high"] < 0  # the sentence about the weather costs it apples
     assert found["difference"]["low"] < 0 < found["difference"]["high"]
-
-
-def test_an_agent_that_loses_more_to_poison_than_to_the_weather_follows_the_words() -> None:
     assert judge(READER, played("greedy"), played("greedy"), played("random"))["verdict"] == "follows the words"
 
 
 @pytest.mark.parametrize("asked", [READER, RENAMED])
 def test_unparsed_replies_are_no_habit(asked: Asked) -> None:
-    """Measured: renamed actions with 100 % unparsed replies; the verdict was "keeps its habit"."""
     found = judge(asked, played("greedy"), played("greedy"), unparsed())
     assert found["changed"]["unreadable"] == 1.0
     assert found["verdict"] == "unparsed"
     assert judge(asked, unparsed(), unparsed(), unparsed())["verdict"] == "does not play"
-
-
-def test_no_change_is_a_habit_where_the_words_forbid_and_no_sign_where_they_mean_the_same() -> None:
-    same = Asked(expected="same", reads=True, renamed=False, changed=True)
-    assert judge(READER, *[played("greedy")] * 3)["verdict"] == "keeps its habit"
-    assert judge(same, *[played("greedy")] * 3)["verdict"] == "no sign either way"
 
 
 def test_unchanged_words_and_few_starts_have_no_verdict() -> None:
@@ -74,7 +63,7 @@ def test_unchanged_words_and_few_starts_have_no_verdict() -> None:
 
 @cache
 def walk(reaches_the_goal: int) -> Episode:
-    """A lake where the goal is reached, or not."""
+    """An episode on a lake that ends on the goal, or runs out of turns."""
     game = make_game(LAKE)
     if not reaches_the_goal:
         return replay.play_replies(game, 3, [{"text": "<action>Up</action>"}] * 8)
@@ -92,6 +81,7 @@ def walks(goals: Sequence[int]) -> list[Episode]:
         ("less", False, [1] * 60, [1] * 48 + [0] * 12, "follows in part"),
         ("less", False, [1, 0] * 15, [0, 1, 0] * 10, "no sign either way"),
         ("less", False, [1, 0] * 30, [1] * 60, "keeps its habit"),
+        ("same", False, [1] * 60, [1] * 60, "no sign either way"),
         ("same", True, [1] * 60, [1] * 60, "follows the words"),
         ("same", True, [1] * 60, [0] * 60, "keeps its habit"),
         ("same", True, [1] * 60, [1, 0] * 30, "no sign either way"),
