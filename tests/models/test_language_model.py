@@ -86,19 +86,6 @@ def test_special_tokens_that_mark_thoughts_stay_in_the_text_of_a_reply(tokenizer
         assert parse_action(text, ACTIONS) == "Left"
 
 
-@given(
-    thought=st.text().map(lambda text: text.replace("</think>", "")),
-    action=st.sampled_from(ACTIONS),
-    decoy=st.sampled_from(ACTIONS),
-)
-def test_the_action_is_parsed_after_the_thinking(thought: str, action: str, decoy: str) -> None:
-    thinking = f"{thought}<action>{decoy}</action>"
-    for opening in ("<think>", ""):  # some templates put the opening tag at the end of the prompt
-        assert parse_action(f"{opening}{thinking}</think>\n\n<action>{action}</action>", ACTIONS) == action
-        assert parse_action(f"{opening}{thinking}</think> I am done.", ACTIONS) is None
-    assert parse_action(f"<think>{thinking}", ACTIONS) is None
-
-
 # ---- the context
 
 

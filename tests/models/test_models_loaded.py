@@ -172,15 +172,6 @@ def test_a_checkpoint_acts_as_its_plain_twin(
         assert ours.log_probs == pytest.approx(plain.log_probs, abs=1e-5)
 
 
-def test_a_checkpoint_with_tied_embeddings_acts(make_folder: MakeFolder, prompts: list[Prompt]) -> None:
-    folder = make_folder("qwen2", tie_word_embeddings=True)
-    assert "lm_head.weight" not in load_file(folder / "model.safetensors")
-    agent = load(folder, max_new_tokens=4)
-    assert agent.model.get_output_embeddings().weight is agent.model.get_input_embeddings().weight
-    replies = agent.complete(prompts, rngs(len(prompts)))
-    assert replies != load(make_folder("qwen2"), max_new_tokens=4).complete(prompts, rngs(len(prompts)))
-
-
 # ---- revisions
 
 
