@@ -8,7 +8,7 @@ import torch
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
-from tests.real.cases import NEW_TOKENS, TAIL, Case, Record, check_close, chosen, greedy, some_prompts
+from tests.real.cases import NEW_TOKENS, TAIL, Case, Record, check_close, chosen, greedy, own_rounding, some_prompts
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_greedy_replies_are_those_of_generate_up_to_ties(case: Case, policy: Lan
         ours.append(torch.tensor(mine.log_probs[:same]))
         theirs.append(chosen(reply.own[TAIL:], reply.tokens[:same]))
     record_property("ties", ties)
-    check_close(case, ours, theirs, record_property)
+    check_close(case, ours, theirs, own_rounding(case), record_property)
 
 
 def test_scores_are_the_log_probabilities_of_a_forward_pass(usable: Case, policy: LanguageModel, record_property: Record) -> None:
@@ -48,4 +48,6 @@ def test_scores_are_the_log_probabilities_of_a_forward_pass(usable: Case, policy
     pairs = [reply.scored for reply in replies]
     scores = policy.engine.score([prompt for prompt, _ in pairs], [[end[:TAIL], end] for _, end in pairs])
     theirs = [chosen(reply.own, tokens) for reply in replies for tokens in (reply.scored[1][:TAIL], reply.scored[1])]
-    check_close(usable, [torch.tensor(one) for of_prompt in scores for one in of_prompt], theirs, record_property)
+    check_close(
+        usable, [torch.tensor(one) for of_prompt in scores for one in of_prompt], theirs, own_rounding(usable), record_property
+    )

@@ -60,39 +60,42 @@ def log_probs(model: Any, case: Case) -> list[torch.Tensor]:
     return [chosen(next_log_probs(model, prompt, end), end) for prompt, end in pairs]
 
 
+Merged = tuple[Path, list[torch.Tensor], torch.Tensor]
+"""A folder, log-probabilities by PEFT, and their differences from float32."""
+
+
 @pytest.fixture(scope="module")
-def merged(usable: Case, run: Path) -> tuple[Path, list[torch.Tensor]]:
+def merged(usable: Case, run: Path) -> Merged:
     """The folder of the merged model, made as in the guide, and the log-probabilities of plain PEFT with the adapter."""
     folder = run.parent / "merged"
     by_peft = log_probs(PeftModel.from_pretrained(plain_model(usable.folder, usable.dtype), run / "adapter").eval(), usable)
-    adapted = PeftModel.from_pretrained(plain_model(usable.folder, "float32"), run / "adapter")
+    adapted = PeftModel.from_pretrained(plain_model(usable.folder, "float32"), run / "adapter").eval()
+    rounding = torch.cat(by_peft) - torch.cat(log_probs(adapted, usable))
     adapted.merge_and_unload().to(getattr(torch, usable.dtype)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(usable.folder).save_pretrained(folder)
-    return folder, by_peft
+    return folder, by_peft, rounding
 
 
 def test_an_adapter_computes_here_what_it_computes_in_peft(
-    usable: Case, run: Path, merged: tuple[Path, list[torch.Tensor]], record_property: Record
+    usable: Case, run: Path, merged: Merged, record_property: Record
 ) -> None:
     policy = usable.policy(run / "adapter")
     replies = greedy(usable.model, usable.dtype)
     pairs = [reply.scored for reply in replies]
     scores = policy.engine.score([prompt for prompt, _ in pairs], [[end] for _, end in pairs])
-    by_peft = merged[1]
-    check_close(usable, [torch.tensor(of_prompt) for [of_prompt] in scores], by_peft, record_property)
+    _, by_peft, rounding = merged
+    check_close(usable, [torch.tensor(of_prompt) for [of_prompt] in scores], by_peft, rounding, record_property)
     base = torch.cat([chosen(reply.own, reply.scored[1]) for reply in replies])
     assert (torch.cat(by_peft) - base).abs().max() > 0.05  # the adapter matters
 
 
-def test_a_merged_model_computes_what_its_adapter_computes(
-    usable: Case, merged: tuple[Path, list[torch.Tensor]], record_property: Record
-) -> None:
-    folder, by_peft = merged
-    check_close(usable, log_probs(plain_model(folder, usable.dtype), usable), by_peft, record_property)
+def test_a_merged_model_computes_what_its_adapter_computes(usable: Case, merged: Merged, record_property: Record) -> None:
+    folder, by_peft, rounding = merged
+    check_close(usable, log_probs(plain_model(folder, usable.dtype), usable), by_peft, rounding, record_property)
 
 
 def test_base_adapter_and_merged_model_are_evaluated_compared_and_verified(
-    usable: Case, command: Command, run: Path, merged: tuple[Path, list[torch.Tensor]], tmp_path: Path
+    usable: Case, command: Command, run: Path, merged: Merged, tmp_path: Path
 ) -> None:
     flags = ["--dtype", usable.dtype, "--engine", usable.engine, "--max-new-tokens", NEW_TOKENS, "--temperature", 0]
     suite = write_suite(tmp_path / "suite.toml", 2, LAKE.id)
