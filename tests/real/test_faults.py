@@ -24,9 +24,10 @@ def wrong_mask(patch: pytest.MonkeyPatch) -> None:
     """Tokens see later ones where a prompt or a tree is computed."""
     original = attention.attend
 
-    def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *rest: Any, **more: Any) -> Tensor:
-        several = mask is not None and query.shape[2] > 1
-        return original(query, key, value, torch.zeros_like(mask) if several else mask, *rest, **more)
+    def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any, *rest: Any, **more: Any) -> Tensor:
+        if mask is not None and query.shape[2] > 1:
+            mask = torch.zeros_like(mask)
+        return original(query, key, value, mask, *rest, **more)
 
     patch.setattr(attention, "attend", attend)
 
