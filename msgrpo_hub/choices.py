@@ -27,9 +27,6 @@ def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool
         may_import: whether `module:object` is allowed. Importing runs code: pass True only for a name typed on this machine,
             never for a name from an adapter, a dataset, a result or a configuration file.
 
-    Raises:
-        UserError: the name is unknown, the module is missing or fails, or `module:object` is not allowed.
-
     >>> resolve("number", "two", {"one": 1, "two": 2})
     2
     >>> resolve("number", "math:pi", {}, may_import=True)

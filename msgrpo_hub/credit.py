@@ -1,7 +1,7 @@
 """Credits beside the paper's: how the return of an episode becomes an advantage of each of its steps.
 
 A credit of your own is a function `(groups, returns, context) → advantages`, or an object with a method `advantages`. A
-credit that learns also has a state and an update (`LearningCredit`). Whatever the credit, the sampler selects episodes by
+credit that learns also has a state and an update (`LearningCredit`). The sampler always selects episodes by
 |A_j| of their returns.
 """
 
@@ -28,10 +28,7 @@ class LearningCredit(Credit, Protocol):
     """A credit that learns, such as a critic. The checkpoint of a run stores its state."""
 
     def update(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> Mapping[str, float]:
-        """Learns from an update's episodes after crediting them. Returns metrics, which are logged as `credit/NAME`.
-
-        Every process of a run sees all episodes and must arrive at the same state.
-        """
+        """Learns from an update's episodes, alike in all processes. The metrics it returns are logged as `credit/NAME`."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """The learned state."""
@@ -41,10 +38,9 @@ class LearningCredit(Credit, Protocol):
 
 
 def reward_to_go(groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
-    """The return from step t on, minus its mean over the group at turn t, with the scale of A_j.
+    """The return from step t on, minus its mean over the group at turn t, where a finished episode counts as 0.
 
-    A finished episode counts as 0 in the mean. Step 0 has the advantage A_j. All turns share one scale, so late turns with
-    little spread are not amplified. A group whose returns are all equal gets 0.
+    All turns have the scale of A_j, so late turns with little spread are not amplified. A group of equal returns gets 0.
     """
     result = []
     for group, of_group in zip(groups, returns, strict=True):
@@ -54,11 +50,6 @@ def reward_to_go(groups: Sequence[Group], returns: Sequence[Tensor], context: Cr
         advantages = centred / context.scale(of_group - of_group.mean()) if varies else torch.zeros_like(centred)
         result.append([advantages[: len(episode.steps), j] for j, episode in enumerate(group.episodes)])
     return result
-
-
-def observation_and_turn(step: Step, turn: int) -> Hashable:
-    """The default key of `AnchorState`: steps with the same board on the same turn are compared."""
-    return step.observation, turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +62,8 @@ class AnchorState:
 
     omega: float = 1.0
     """ω, the weight of the step's own advantage."""
-    key: Callable[[Step, int], Hashable] = observation_and_turn
-    """(step, turn) → key; two states of a group are the same if their keys are equal."""
+    key: Callable[[Step, int], Hashable] = lambda step, turn: (step.observation, turn)
+    """(step, turn) → key; two states of a group are the same if their keys are equal. By default the board and the turn."""
 
     def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
         result = []

@@ -14,15 +14,15 @@ from msgrpo_hub.errors import UserError, shown, unknown
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_hints = functools.cache(functools.partial(get_type_hints, include_extras=True))
+
 
 @dataclass(frozen=True)
 class Range:
     """The allowed numbers of a field, as in `Annotated[int, Range(1, 100)]`; infinity and NaN are never allowed."""
 
     least: float
-    """The smallest number."""
     most: float
-    """The largest number."""
     open: bool = False
     """Whether the smallest number itself is excluded."""
 
@@ -70,10 +70,7 @@ def misfit(value: object, hint: Any) -> str:
 
 
 def check(name: str, value: object, hint: Any, where: str = "") -> None:
-    """Raises `UserError` unless a value fits its type hint.
-
-    >>> check("groups", 3, Count)
-    """
+    """Raises `UserError` unless a value fits its type hint."""
     if get_origin(hint) is Literal and value not in get_args(hint):
         raise unknown(name.replace("_", "-"), str(value), get_args(hint))
     if expected := misfit(value, hint):
@@ -99,8 +96,3 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         return function(*arguments, **named)
 
     return call
-
-
-@functools.cache
-def _hints(annotated: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(annotated, include_extras=True)

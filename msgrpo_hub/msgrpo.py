@@ -93,7 +93,7 @@ def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tens
     if returns.ndim != 1 or not len(returns) or not bool(torch.isfinite(returns).all()):
         raise ValueError(f"returns of shape {tuple(returns.shape)}: expected a flat list of finite numbers, one per episode")
     centred = returns.double() - returns.double().mean()
-    varies = bool(standard_deviation(centred) > 2e-8)  # rounding alone is no spread
+    varies = bool(standard_deviation(centred) > 2e-8)  # smaller spreads are rounding
     advantages = centred / scale(centred) if varies else torch.zeros_like(centred)
     return advantages.to(returns.dtype if returns.is_floating_point() else torch.get_default_dtype())
 
@@ -125,15 +125,9 @@ class Credit(Protocol):
     """Gives each step its advantage. A plain function with the same arguments is a credit too."""
 
     def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
-        """Computes one advantage per step of every episode.
+        """One advantage per step of every episode of an update's groups, whose composite returns C are `returns`, (G,) each.
 
-        Args:
-            groups: the groups of an update, with all their episodes.
-            returns: per group (G,), the composite returns C.
-            context: the format penalty and the scale of advantages.
-
-        Returns:
-            Per group and episode (S,). A group with zeros only is left out of the update.
+        A group with zeros only is left out of the update.
         """
 
 
@@ -151,11 +145,7 @@ def whole_episode(groups: Sequence[Group], returns: Sequence[Tensor], context: C
 def step_advantages(
     credit: Credit | CreditFunction, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext
 ) -> StepAdvantages:
-    """The advantages of a credit, checked.
-
-    Raises:
-        UserError: the result is not one finite number per step of every episode.
-    """
+    """The advantages of a credit. Raises `UserError` unless they are one finite number per step of every episode."""
     result = credit_function(credit)(groups, returns, context)
     expected = "expected one number per step of every episode"
     try:
@@ -272,23 +262,9 @@ class Selection(NamedTuple):
 
 
 def select(
-    groups: Sequence[Group],
-    credit: Credit | CreditFunction,
-    sampler: Sampler,
-    context: CreditContext,
-    count: int,
-    seed: int,
+    groups: Sequence[Group], credit: Credit | CreditFunction, sampler: Sampler, context: CreditContext, count: int, seed: int
 ) -> Selection:
-    """One update up to the loss: returns → advantages → credit → selection.
-
-    Args:
-        groups: the groups of the update, in the order in which they were played.
-        credit: gives each step its advantage.
-        sampler: selects the episodes of a group.
-        context: format penalty, scale and number of the update.
-        count: G', the number of episodes per group.
-        seed: seed of the run.
-    """
+    """One update up to the loss: returns → advantages → credit → selection of `count` = G' episodes per group."""
     returns = [torch.tensor([composite_return(e, context.format_penalty) for e in group.episodes]) for group in groups]
     advantages = [group_advantages(of_group, context.scale) for of_group in returns]
     of_steps = step_advantages(credit, groups, returns, context)
@@ -311,21 +287,18 @@ def token_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
 
 
 def step_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every step has the same weight, whatever the length of its reply."""
+    """Every step has the same weight for replies of any length."""
     total = sum(map(len, lengths))
     return [[1.0 / (total * length) for length in steps] for steps in lengths]
 
 
 def episode_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every selected episode has the same weight, whatever its number of tokens."""
+    """Every selected episode has the same weight for any number of tokens."""
     return [[1.0 / (len(lengths) * sum(steps)) for _ in steps] for steps in lengths]
 
 
-LOSS_NORMALISATIONS: dict[str, LossNormalisation] = {
-    "token-mean": token_mean,
-    "step-mean": step_mean,
-    "episode-mean": episode_mean,
-}
+LOSS_NORMALISATIONS: dict[str, LossNormalisation]
+LOSS_NORMALISATIONS = {"token-mean": token_mean, "step-mean": step_mean, "episode-mean": episode_mean}
 
 
 class LossTerms(NamedTuple):

@@ -96,7 +96,7 @@ def play_episodes(
     Args:
         game: the rules.
         policy: replies to the prompts of all live episodes in one call per turn.
-        episode_keys: the seed of the initial state and the member of that seed's group.
+        episode_keys: the seed of the initial state and the member of its group.
         on_turn: called after each turn with the number of live episodes.
         on_episode: called when an episode ends, also with an error, with its position among the keys.
         prompt_format: format of prompts and replies; None means the policy's own, or else think-action.
@@ -143,10 +143,7 @@ def play_groups(
     *,
     prompt_format: PromptFormat | None = None,
 ) -> list[Group]:
-    """Plays `group_size` episodes from each seed's initial state, each member with its own dynamics.
-
-    Arguments as for `play_episodes`. Returns one group per seed, in order.
-    """
+    """Plays `group_size` episodes from each seed's initial state. Returns one group per seed. Arguments as in `play_episodes`."""
     keys = [(seed, member) for seed in seeds for member in range(group_size)]
     episodes = play_episodes(game, policy, keys, on_turn, prompt_format=prompt_format)
     return [
@@ -156,12 +153,9 @@ def play_groups(
 
 
 def replayed_states(game: Game, episode: Episode) -> list[Any]:
-    """Replays a stored episode from its seed and actions. Returns its states, one more than it has steps.
+    """Replays a stored episode from its seed and actions. Returns its states; those of a remote game come from the record.
 
-    A remote game is not replayed; its states come from the record.
-
-    Raises:
-        ValueError: the record disagrees with the rules in its game, an observation, a reward, its end or its success.
+    Raises `ValueError` if the record disagrees with the rules in its game, an observation, a reward, its end or its success.
     """
     if game.id != episode.game_id:
         raise ValueError(f"an episode of {episode.game_id} cannot be replayed as {game.id}")

@@ -23,7 +23,7 @@ _MAY_MIX = {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.cop
 
 
 class OnGpu(torch.Tensor):
-    """A tensor that says it is on a GPU."""
+    """A tensor that reports a GPU as its device."""
 
     place = CUDA
 
@@ -52,7 +52,7 @@ class OnGpu(torch.Tensor):
 
 
 class OnMps(OnGpu):
-    """A tensor that says it is on a GPU of Apple, which has no float64."""
+    """A tensor that reports a GPU of Apple, without float64."""
 
     place = MPS
 
@@ -62,7 +62,7 @@ class OnMps(OnGpu):
 
 
 def refuse_float64(made: Any) -> Any:
-    """What was made, unless MPS could not have made it."""
+    """Raises the error of MPS if a result has float64."""
     kinds = {value.dtype for value in tree_leaves(made) if isinstance(value, OnMps)}
     if kinds & {torch.float64, torch.complex128}:
         raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
@@ -98,7 +98,7 @@ class _Machine(TorchFunctionMode):
         return refuse_float64(made.as_subclass(self.kind)) if there else made
 
     def device(self, value: Any) -> torch.device | None:
-        """The device that a value names, where it is one of these two."""
+        """The device that a value names, if it is the CPU or this GPU."""
         named = str(value).split(":")[0] if isinstance(value, str | torch.device) else ""
         return torch.device(named) if named in ("cpu", self.kind.place.type) else None
 

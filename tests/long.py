@@ -1,6 +1,6 @@
-"""`python -m tests.long [FILE…]`: runs the tests marked `long` and writes what came of them to `tests/long.json`, committed here.
+"""`python -m tests.long [FILE…]`: runs the tests marked `long` and writes the committed file `tests/long.json`.
 
-Every result names the day and the git tree of the package that ran, since they need not be of one run.
+Each result has the date and the git tree of the package, because not all come from one run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGES = ("numpy", "scipy", "torch", "transformers", "peft", "gymnasium")
 
 
 class Recorder:
-    """A plugin of pytest: the outcome of each test, its seconds, and what it recorded with `record_property`."""
+    """A pytest plugin that collects the outcome, the seconds and the recorded properties of each test."""
 
     def __init__(self) -> None:
         self.tests: dict[str, dict[str, Any]] = {}
@@ -38,12 +38,12 @@ def git(*arguments: str) -> str:
 
 
 def package() -> str:
-    """The git tree of the package that ran; with `-dirty` where its files differ from it."""
+    """The git tree of the package, with `-dirty` if its files differ."""
     return git("rev-parse", "HEAD:msgrpo_hub") + ("-dirty" if git("status", "--porcelain", "msgrpo_hub") else "")
 
 
 def main(paths: list[str]) -> int:
-    """Runs the long tests of some files, by default of all; the results of the others stay."""
+    """Runs the long tests of some files, by default of all. Other results stay."""
     recorder, run = Recorder(), {"date": datetime.now(UTC).date().isoformat(), "msgrpo_hub": package()}
     code = pytest.main(["-m", "long", "-n", "2", "--dist", "worksteal", *(paths or ["tests"])], plugins=[recorder])
     others = json.loads(RESULTS.read_text())["tests"] if paths else {}

@@ -1,4 +1,4 @@
-"""What readers are told about boards: how many a task has, and which results and weights are from before boards had splits."""
+"""Readers see how many boards a task has, and which weights were trained before boards had splits."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_games_counts_the_boards_of_a_game(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmark/dqn/weights").glob("*.safetensors")), ids=lambda path: path.stem)
 def test_weights_of_a_dqn_that_saw_test_boards_are_marked_stale(path: Path) -> None:
-    """The file says on which task it was trained; once it is trained anew, the notice has to go."""
+    """The file names the task of its training. Retraining must remove the notice."""
     with safe_open(path, framework="numpy") as file:
         task = file.metadata()["task"]
     notice = "The weights here are stale: they were trained before boards had splits"

@@ -1,4 +1,4 @@
-"""Credit: numbers worked out by hand, one contract over all credits, and what a credit of one's own may do wrong."""
+"""Credits: hand-computed values, one contract over all credits, and errors of your own credit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from msgrpo_hub.credit import CREDITS, AnchorState, CreditContext
-from msgrpo_hub.episode import Completion, Episode, Group, Step
+from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.msgrpo import composite_return, group_advantages, step_advantages, unscaled
 
@@ -22,12 +22,10 @@ Turn = tuple[str, float | None]
 def group_of(*episodes: Sequence[Turn]) -> Group:
     def step(turn: Turn) -> Step:
         observation, reward = turn
-        action = None if reward is None else "Up"
-        status = "unreadable" if reward is None else "ok"
-        completion = Completion(text="")
-        return Step(
-            observation=observation, completion=completion, action=action, status=status, legal=True, reward=reward or 0.0
-        )  # type: ignore[arg-type]
+        parsed: tuple[str | None, ReplyStatus] = (None, "unreadable") if reward is None else ("Up", "ok")
+        action, status = parsed
+        empty = Completion(text="")
+        return Step(observation=observation, completion=empty, action=action, status=status, legal=True, reward=reward or 0.0)
 
     played = [
         Episode(game_id="g", seed=0, member=j, steps=tuple(map(step, turns)), terminated=True, truncated=False, success=False)
@@ -67,7 +65,7 @@ def test_reward_to_go_takes_the_format_penalty_when_it_falls_due() -> None:
 
 def test_anchor_states_by_hand() -> None:
     # C = 3, 1, 2 → A_E = √1.5, −√1.5, 0. Turn 0 is one anchor: to go 3, 1, 2, the same numbers. On turn 1 two episodes
-    # stand in "a" with 3 and 1 to go: +1, −1; the third is alone in "b": 0.
+    # see "a" with 3 and 1 to go: +1, −1; only the third sees "b": 0.
     group = group_of([("s", 0.0), ("a", 3.0)], [("s", 0.0), ("a", 1.0)], [("s", 0.0), ("b", 2.0)])
     e = 1.5**0.5
     assert credited("anchor-state", group) == [
@@ -81,7 +79,7 @@ def test_anchor_states_by_hand() -> None:
 
 
 def test_an_anchor_is_an_observation_on_a_turn_unless_another_key_is_given() -> None:
-    # "a" is seen on turn 0 by the first and on turn 1 by the second episode; 1 and 3 are to come.
+    # The first episode sees "a" on turn 0, the second on turn 1; their returns to go are 1 and 3.
     group = group_of([("a", 1.0)], [("b", 0.0), ("a", 3.0)])
     context = CreditContext()
     (by_turn,) = AnchorState().advantages([group], [returns_of(group, 0.0)], context)
@@ -101,6 +99,7 @@ def test_every_credit_gives_each_step_one_finite_number_whatever_the_order_of_th
     name: str, episodes: list[list[Turn]], penalty: float
 ) -> None:
     steps = credited(name, group_of(*episodes), penalty)
+    assert credited(name, group_of(*[episodes[0]] * 3), penalty) == [[0.0] * len(episodes[0])] * 3, "equal episodes"
     assert [len(of_episode) for of_episode in steps] == [len(turns) for turns in episodes]
     backwards = credited(name, group_of(*reversed(episodes)), penalty)[::-1]
     assert [pytest.approx(of_episode, abs=1e-4) for of_episode in backwards] == steps
@@ -109,18 +108,12 @@ def test_every_credit_gives_each_step_one_finite_number_whatever_the_order_of_th
 @pytest.mark.parametrize("name", CREDITS)
 @given(episodes=episodes)
 @settings(max_examples=60)
-def test_the_first_step_of_every_credit_knows_the_whole_return(name: str, episodes: list[list[Turn]]) -> None:
-    """On turn 0 all stand in one state, so every credit ranks the first steps as the paper does."""
+def test_the_first_step_of_every_credit_has_the_advantage_of_the_whole_return(name: str, episodes: list[list[Turn]]) -> None:
+    """All first steps start from one state, so every credit ranks them as the paper does."""
     group = group_of(*([("start", 0.0), *turns] for turns in episodes))
     first = torch.tensor([steps[0] for steps in credited(name, group)])
     paper = group_advantages(returns_of(group, 1.0))
     assert torch.allclose(first, paper * (2 if name == "anchor-state" else 1), atol=1e-4)
-
-
-@pytest.mark.parametrize("name", CREDITS)
-def test_equal_episodes_get_no_advantage(name: str) -> None:
-    same = [("s", 1.0), ("a", 0.0)]
-    assert credited(name, group_of(same, same, same)) == [[0.0, 0.0]] * 3
 
 
 @pytest.mark.parametrize(
@@ -131,13 +124,10 @@ def test_equal_episodes_get_no_advantage(name: str) -> None:
         (lambda groups, *_: [[torch.zeros(7) for e in group.episodes] for group in groups], "another shape"),
         (lambda groups, *_: [[1.0 for e in group.episodes] for group in groups], "another shape"),
         (lambda groups, *_: [["x" for e in group.episodes] for group in groups], "no numbers"),
-        (
-            lambda groups, *_: [[torch.full((len(e.steps),), torch.nan) for e in g.episodes] for g in groups],
-            "not finite",
-        ),
+        (lambda groups, *_: [[torch.full((len(e.steps),), torch.nan) for e in g.episodes] for g in groups], "not finite"),
     ],
 )
-def test_what_is_not_one_number_per_step_is_refused_in_a_line(wrong: object, message: str) -> None:
+def test_a_credit_must_give_one_finite_number_per_step(wrong: object, message: str) -> None:
     group = group_of([("s", 1.0), ("a", 1.0)], [("s", 0.0), ("a", 0.0)])
     with pytest.raises(UserError, match=message):
         step_advantages(wrong, [group], [returns_of(group, 0.0)], CreditContext())  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a GPU needs of the code, without a GPU: every tensor is made or moved where the model is."""
+"""Simulated GPUs: every tensor is created on the device of the model, or moved there."""
 
 from __future__ import annotations
 
@@ -37,10 +37,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Path) -> TrainConfig:
-    return TrainConfig(
-        **{"model": str(tiny_model), "groups": 1, "group_size": 2, "selected_per_group": 2, "max_rows": 2},
-        **{"beta": 0.1, "max_new_tokens": 4, "token_budget": 256, "learning_rate": 1e-3, "lora_rank": 4},
-    )
+    small = {"groups": 1, "group_size": 2, "selected_per_group": 2, "max_rows": 2, "max_new_tokens": 4, "lora_rank": 4}
+    return TrainConfig(model=str(tiny_model), beta=0.1, token_budget=256, learning_rate=1e-3, **small)  # type: ignore[arg-type]
 
 
 def test_the_gpu_that_is_not_there_refuses_what_a_gpu_refuses() -> None:
@@ -60,8 +58,8 @@ def test_the_gpu_that_is_not_there_refuses_what_a_gpu_refuses() -> None:
 
 
 def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Metrics, list[torch.Tensor]]:
-    """What was played, the metrics of an optimiser step on it (with advantages of ±1), and the adapter after it."""
-    trainer = Trainer.from_config(config, accelerator)
+    """A played group, the metrics of an optimiser step on it (with advantages of ±1), and the adapter afterwards."""
+    trainer = Trainer(config, accelerator)
     [group] = trainer.act([(config.game, 7)])
     selected = [
         SelectedEpisode(episode, (advantage,) * len(episode.steps))
@@ -115,7 +113,7 @@ def test_a_step_brings_one_tensor_from_the_gpu_and_asks_it_for_no_value() -> Non
 
 
 class Waits(TorchFunctionMode):
-    """What the program waits for of a GPU: tensors that are brought from it, and values that it is asked for."""
+    """Records the calls that wait for the GPU: tensors copied from it, and values read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,21 +135,19 @@ def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.M
 # ---- which device
 
 
-def test_auto_takes_the_cpu_for_a_small_model_and_says_so_in_one_line(
+def test_auto_takes_the_cpu_for_a_small_model_and_the_gpu_for_a_large_one(
     config: TrainConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with fake_gpu(OnMps):
-        trainer = Trainer.from_config(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
-    assert trainer.model.device.type == "cpu"
-    assert caplog.messages == ["running on cpu: a model of 0.8 M parameters is faster there than on mps"]
-
-
-def test_auto_takes_the_gpu_for_a_large_model_and_the_cpu_without_one(caplog: pytest.LogCaptureFixture) -> None:
     assert choose_device("auto", 10**9) == "cpu"
-    assert not caplog.messages
+    with fake_gpu(OnMps):
+        trainer = Trainer(replace(config, model="pocket"), SimpleNamespace(device=MPS, num_processes=1))  # type: ignore[arg-type]
+    assert trainer.model.device.type == "cpu"
     with fake_gpu():
         assert choose_device("auto", 494_000_000) == "cuda"
-    assert caplog.messages == ["running on cuda: a model of 494.0 M parameters is faster there than on cpu"]
+    assert caplog.messages == [
+        "running on cpu: a model of 0.8 M parameters is faster there than on mps",
+        "running on cuda: a model of 494.0 M parameters is faster there than on cpu",
+    ]
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps", "xpu", "cuda:1"])

@@ -14,7 +14,7 @@ MARKED = re.compile(r"pytest\.mark\.long\b(?:(?!\ndef ).)*?\ndef (test_\w+)", re
 
 
 def marked_in(text: str) -> list[str]:
-    """The long tests of a file; all of them where the file is marked."""
+    """The long tests of a file; all of them if the file is marked."""
     return re.findall(r"^def (test_\w+)", text, re.MULTILINE) if "pytestmark = pytest.mark.long" in text else MARKED.findall(text)
 
 

@@ -1,11 +1,12 @@
-"""The paper's formulas: numbers worked out by hand, and oracles that share no code with what they check."""
+"""The paper's formulas up to the loss: hand-computed values and independent oracles."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import scipy.stats
 import torch
@@ -13,19 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from msgrpo_hub.episode import Completion, Episode, Step
+from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.msgrpo import (
     LOSS_NORMALISATIONS,
     SAMPLERS,
+    CreditContext,
     composite_return,
-    episode_mean,
     group_advantages,
     sample_by_absolute_advantage,
     sample_max_variance,
     sample_top,
     sample_uniform,
-    step_mean,
-    token_mean,
+    select,
+    select_episodes,
+    standard_deviation,
+    whole_episode,
 )
 from tests.enumeration import subset_probabilities
 
@@ -40,18 +43,19 @@ def exactly(values: Sequence[float]) -> Tensor:
 # ---- returns and advantages
 
 
-def test_the_composite_return_takes_the_penalty_for_each_reply_without_an_action() -> None:
-    steps = tuple(
-        Step(observation="", completion=Completion(text=""), action=action, status=status, legal=False, reward=reward)
-        for action, status, reward in (
-            ("Up", "ok", 1.0),
-            (None, "unreadable", 0.0),
-            (None, "truncated_reply", 0.5),
-            ("Left", "ok", -2.0),
-        )
-    )
-    episode = Episode(game_id="g", seed=0, member=0, steps=steps, terminated=True, truncated=False, success=False)
-    assert composite_return(episode, 1.0) == -2.5  # 1 + 0 + 0.5 − 2, less two penalties
+def step_of(reward: float, status: ReplyStatus = "ok") -> Step:
+    reply = Completion(text="", prompt_ids=(1,), token_ids=(2,), log_probs=(0.0,))
+    action = "Up" if status == "ok" else None
+    return Step(observation="", completion=reply, action=action, status=status, legal=True, reward=reward)
+
+
+def episode_of(*steps: Step, member: int = 0) -> Episode:
+    return Episode(game_id="g", seed=0, member=member, steps=steps, terminated=True, truncated=False, success=False)
+
+
+def test_the_composite_return_subtracts_the_penalty_for_each_reply_without_an_action() -> None:
+    episode = episode_of(step_of(1.0), step_of(0.0, "unreadable"), step_of(0.5, "truncated_reply"), step_of(-2.0))
+    assert composite_return(episode, 1.0) == -2.5  # 1 + 0 + 0.5 − 2, minus two penalties
     assert composite_return(episode, 0.25) == -1.0
     assert composite_return(episode, 0.0) == -0.5
 
@@ -64,30 +68,26 @@ def test_advantages_divide_by_the_population_deviation_plus_1e_8() -> None:
     assert group_advantages(exactly([1e-7, -1e-7])).tolist() == pytest.approx([1 / 1.1, -1 / 1.1], rel=1e-9)
 
 
-@given(returns=returns_strategy)
-def test_advantages_have_mean_zero_and_variance_one(returns: list[float]) -> None:
+@given(returns=returns_strategy, shift=st.integers(-1000, 1000), scale=st.floats(0.1, 100))
+def test_advantages_have_mean_0_and_variance_1_and_ignore_a_shift_and_a_positive_scale(
+    returns: list[float], shift: int, scale: float
+) -> None:
     advantages = group_advantages(exactly(returns))
     assert advantages.mean().item() == pytest.approx(0, abs=1e-9)
     assert advantages.square().mean().item() == pytest.approx(1, abs=1e-6)
-
-
-def test_equal_returns_have_no_advantage_whatever_the_scale() -> None:
-    def mean_absolute(centred: torch.Tensor) -> torch.Tensor:
-        return centred.abs().mean()
-
-    assert group_advantages(torch.ones(3), mean_absolute).tolist() == [0.0, 0.0, 0.0]
-    assert group_advantages(torch.tensor([1.0, -1.0]), mean_absolute).tolist() == [1.0, -1.0]
-
-
-@given(returns=returns_strategy, shift=st.integers(-1000, 1000), scale=st.floats(0.1, 100))
-def test_advantages_ignore_a_shift_and_a_positive_scale(returns: list[float], shift: int, scale: float) -> None:
     moved = group_advantages(exactly([scale * c + shift for c in returns]))
-    assert moved.tolist() == pytest.approx(group_advantages(exactly(returns)).tolist(), abs=1e-5)
+    assert moved.tolist() == pytest.approx(advantages.tolist(), abs=1e-5)
+
+
+def mean_absolute(centred: Tensor) -> Tensor:
+    return centred.abs().mean()
 
 
 @given(value=st.floats(-1e6, 1e6, width=32), size=st.integers(1, 100), dtype=st.sampled_from([torch.float32, torch.float64]))
-def test_equal_returns_give_advantages_of_exactly_zero(value: float, size: int, dtype: torch.dtype) -> None:
-    assert group_advantages(torch.full((size,), value, dtype=dtype)).tolist() == [0.0] * size
+def test_equal_returns_give_advantages_of_exactly_0_whatever_the_scale(value: float, size: int, dtype: torch.dtype) -> None:
+    for scale in (standard_deviation, mean_absolute):
+        assert group_advantages(torch.full((size,), value, dtype=dtype), scale).tolist() == [0.0] * size
+    assert group_advantages(torch.tensor([1.0, -1.0]), mean_absolute).tolist() == [1.0, -1.0]
 
 
 # ---- samplers
@@ -162,20 +162,18 @@ def test_max_variance_is_the_best_of_all_subsets(advantages: list[float], data: 
 
 # ---- normalisations
 
-LENGTHS = [[1, 3], [4]]
-"""Two episodes: one of two steps with replies of 1 and 3 tokens, one of one step with 4."""
-
 
 @pytest.mark.parametrize(
-    ("normalisation", "weights"),
+    ("name", "weights"),
     [
-        (token_mean, [[1 / 8, 1 / 8], [1 / 8]]),
-        (step_mean, [[1 / 3, 1 / 9], [1 / 12]]),
-        (episode_mean, [[1 / 8, 1 / 8], [1 / 8]]),
+        ("token-mean", [[1 / 8, 1 / 8], [1 / 8]]),
+        ("step-mean", [[1 / 3, 1 / 9], [1 / 12]]),
+        ("episode-mean", [[1 / 8, 1 / 8], [1 / 8]]),
     ],
 )
-def test_normalising_weights_by_hand(normalisation: Callable[..., list[list[float]]], weights: list[list[float]]) -> None:
-    assert [pytest.approx(steps) for steps in weights] == normalisation(LENGTHS)
+def test_normalising_weights_by_hand(name: str, weights: list[list[float]]) -> None:
+    """An episode of two steps with replies of 1 and 3 tokens, and an episode of one step with 4."""
+    assert [pytest.approx(steps) for steps in weights] == LOSS_NORMALISATIONS[name]([[1, 3], [4]])
 
 
 @pytest.mark.parametrize("name", LOSS_NORMALISATIONS)
@@ -184,3 +182,42 @@ def test_the_weights_of_all_tokens_add_up_to_one(name: str, lengths: list[list[i
     weights = LOSS_NORMALISATIONS[name](lengths)
     total = sum(w * n for ws, ns in zip(weights, lengths, strict=True) for w, n in zip(ws, ns, strict=True))
     assert total == pytest.approx(1.0, rel=1e-12)
+
+
+# ---- selection
+
+
+def group_of(*rewards: Sequence[float], seed: int = 0) -> Group:
+    """One episode per sequence of rewards."""
+    episodes = [episode_of(*map(step_of, of_episode), member=member) for member, of_episode in enumerate(rewards)]
+    return Group(game_id="g", seed=seed, episodes=tuple(episodes))
+
+
+def test_advantages_stay_per_group_and_a_group_without_variance_is_left_out() -> None:
+    groups = [group_of([1], [0], [0], [1]), group_of([5], [5], [5], [5]), group_of([100], [0], [0], [0])]
+    plan = select(groups, whole_episode, sample_top, CreditContext(), 2, seed=0)
+    third = 3**0.5  # C = 100, 0, 0, 0: mean 25, std 25·√3, so A = √3 and −1/√3
+    expected = [[1, -1, -1, 1], [0, 0, 0, 0], pytest.approx([third, -1 / third, -1 / third, -1 / third])]
+    assert [of_group.tolist() for of_group in plan.advantages] == expected
+    assert [item.episode for item in plan.selected] == [*groups[0].episodes[:2], *groups[2].episodes[:2]]
+    assert [item.advantages for item in plan.selected] == [(1,), (-1,), pytest.approx((third,)), pytest.approx((-1 / third,))]
+
+
+def test_every_selected_episode_has_its_own_advantage_in_every_step() -> None:
+    rng = np.random.default_rng(0)
+    groups = [group_of(*rng.integers(0, 9, (12, 3)).astype(float).tolist(), seed=seed) for seed in range(3)]
+    plan = select(groups, whole_episode, sample_by_absolute_advantage, CreditContext(), 4, seed=0)
+    assert len(plan.selected) == 12
+    for number, item in enumerate(plan.selected):
+        group = groups[number // 4]
+        advantages = group_advantages(torch.tensor([episode.reward for episode in group.episodes]))
+        assert item.episode is group.episodes[item.episode.member]
+        assert item.advantages == (advantages[item.episode.member].item(),) * 3
+
+
+def test_a_group_is_left_out_only_without_any_step_advantage() -> None:
+    groups = [group_of([1], [1]), group_of([1], [1])]
+    steps = [[torch.tensor([0.0]), torch.tensor([0.5])], [torch.tensor([0.0]), torch.tensor([0.0])]]
+    selected = select_episodes(groups, [torch.zeros(2), torch.zeros(2)], steps, 2, sample_top, torch.Generator())
+    first, second = groups[0].episodes
+    assert [(item.episode, item.advantages) for item in selected] == [(first, (0.0,)), (second, (0.5,))]

@@ -1,4 +1,4 @@
-"""examples/one_file.py computes what the trainer computes, plays as the library plays, and learns."""
+"""examples/one_file.py has the trainer's loss and gradient, plays like the library, and learns."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ LIGHT = {
 
 
 def processor_seconds(*program: str) -> float:
-    """The least of three runs: what else the machine does can only add to one."""
+    """The minimum of three runs, because other programs only add time."""
 
     def once() -> float:
         nowhere = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]

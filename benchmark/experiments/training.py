@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from benchmark.experiments.experiment import Settings, Values
 from msgrpo_hub.episode import Episode
-from msgrpo_hub.games import make_game
+from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.weights import merged
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.config import TrainConfig, fingerprint, preset
@@ -45,9 +45,9 @@ def learning_curve(settings: Settings, scratch: Path) -> Values:  # noqa: ARG001
     fields = {"preset": settings["case"], "seed": settings["seed"], "updates": settings["updates"], **settings["settings"]}
     updates = fields["updates"]
     config = configured({**fields, "updates": max(updates, 1)})  # without an update, the base
-    trainer = Trainer.from_config(config, Accelerator(cpu=True))
+    trainer = Trainer(config, Accelerator(cpu=True))
     for game in settings.get("also", []):
-        trainer.starts.test(game)  # one that needs a package says so now
+        make_game(game)  # one that needs a package says so now
     metrics: dict[str, list[float]] = {name: [] for name in SERIES}
 
     def update(number: int) -> None:
@@ -97,15 +97,15 @@ def adapter_of(config: TrainConfig, scratch: Path) -> Path:
 
 def test_rewards(trainer: Trainer, *games: str) -> list[float]:
     """The rewards of the test episodes of some games, by default those of the run, sampled as in evaluation."""
-    return [episode.reward for episode in test_episodes(trainer, trainer.eval_temperature, *games)]
+    return [episode.reward for episode in test_episodes(trainer, trainer.config.eval_temperature, *games)]
 
 
 def test_episodes(trainer: Trainer, temperature: float, *games: str) -> list[Episode]:
     """The test episodes of some games, by default those of the run, sampled at a temperature."""
-    agent = replace(trainer.agent, temperature=temperature)
+    agent, indices = replace(trainer.agent, temperature=temperature), range(trainer.config.test_episodes)
     with merged(trainer.model):
         return [
             episode
             for name in games or trainer.starts.games
-            for episode in play_episodes(make_game(name), agent, [(seed, 0) for seed in trainer.starts.test(name)])
+            for episode in play_episodes(make_game(name), agent, [(episode_seed(name, "test", index), 0) for index in indices])
         ]

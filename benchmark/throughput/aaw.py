@@ -40,7 +40,7 @@ def config_of(game: str, arm: str, seed: int) -> TrainConfig:
 
 def run(game: str, arm: str, seed: int, seconds: float) -> Row:
     """Trains for some seconds. Returns the validation reward before and after, and the seconds per update."""
-    trainer = Trainer.from_config(config_of(game, arm, seed), Accelerator(cpu=True))
+    trainer = Trainer(config_of(game, arm, seed), Accelerator(cpu=True))
     before = trainer.evaluate()["validation_reward"]
     spent, lines = 0.0, list[Metrics]()
     while spent < seconds:

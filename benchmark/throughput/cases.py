@@ -26,8 +26,7 @@ from msgrpo_hub.training.acting import EngineActor
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
-from msgrpo_hub.training.starts import Start
-from msgrpo_hub.training.trainer import Trainer
+from msgrpo_hub.training.trainer import Start, Trainer
 
 PRESETS = {
     "FrozenLake-NotSlippery-v1": "quickstart",
@@ -120,7 +119,6 @@ class ForcedReply:
 class MeasuredTrainer(Trainer):
     """The library's trainer. It records the episodes played and trained on, to count the work."""
 
-    config: TrainConfig
     played: list[Group]
     packs: Sequence[Pack] = ()
     selected: Sequence[SelectedEpisode] = ()
@@ -157,8 +155,7 @@ def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = Measure
     """A trainer for a case, with the adapter of its policy."""
     changes = {"device": "cuda" if torch.cuda.is_available() else "cpu", **changes}
     config = case.config(models, **changes)
-    trainer = kind.from_config(config, Accelerator(cpu=not torch.cuda.is_available()))
-    trainer.config = config
+    trainer = kind(config, Accelerator(cpu=not torch.cuda.is_available()))
     if case.policy_updates:
         for name, tensor in load_file(adapter_file(case, models)).items():
             trainer.parameters[name].data.copy_(tensor)

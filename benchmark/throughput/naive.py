@@ -28,7 +28,7 @@ from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import Metrics
-from msgrpo_hub.training.starts import Start
+from msgrpo_hub.training.trainer import Start
 
 # Shapes: R rows, C longest reply of them.
 

@@ -92,7 +92,7 @@ def prepare(cases: Sequence[Case], models: Path) -> None:
         case.base(models)
         path = adapter_file(case, models)
         if case.policy_updates and not path.exists():
-            trainer = Trainer.from_config(preset(PRESETS[case.game]), Accelerator(cpu=not torch.cuda.is_available()))
+            trainer = Trainer(preset(PRESETS[case.game]), Accelerator(cpu=not torch.cuda.is_available()))
             for index in range(1, case.policy_updates + 1):
                 trainer.update(index)
             save_file({name: parameter.detach().cpu() for name, parameter in trainer.parameters.items()}, path)

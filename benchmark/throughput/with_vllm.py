@@ -26,7 +26,7 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.downloads.names import POCKET, pocket_path
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.models.language_model import LanguageModel
-from msgrpo_hub.training.starts import Start
+from msgrpo_hub.training.trainer import Start
 
 PYTHON = "MSGRPO_VLLM_PYTHON"
 """The environment variable with the interpreter that has vLLM."""

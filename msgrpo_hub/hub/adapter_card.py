@@ -25,11 +25,10 @@ from msgrpo_hub.hub.cards import render
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.shards import read_table
-from msgrpo_hub.training.config import TrainConfig, stored_config
+from msgrpo_hub.training.config import TrainConfig, parse_games, stored_config
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.seeds import figures, siblings
-from msgrpo_hub.training.starts import parse_games
 
 RESULTS = "results"
 """Folder of a run with the results of `msgrpo eval RUN/adapter --output-dir RUN/results`."""

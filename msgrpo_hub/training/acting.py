@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -48,31 +46,10 @@ LARGEST_RATIO = 2.0
 LARGEST_K3 = 0.05
 """Largest k3 distance between the distributions of servers and trainer, in nats per token; the trainer refuses a larger one."""
 
-_PROBES = 2
 _IN_FLIGHT = 256
 """Maximum concurrent episodes per server."""
 _ROUNDS = 5
-
-
-class Actor(Protocol):
-    """Plays episodes with the current weights."""
-
-    name: str
-    """Its name in the record of the run."""
-    is_exact: bool
-    """Whether p_old is the trainer's own. Otherwise the trainer measures the distance and truncates ratios."""
-
-    def share(self, keys: Sequence[EpisodeKey], process: int, processes: int) -> Sequence[EpisodeKey]:
-        """The episodes of an update that this process plays."""
-
-    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
-        """Plays episodes. Returns them in any order."""
-
-    def close(self) -> None:
-        """Releases its resources at the end of the run."""
-
-
-MakeActor = Callable[[LanguageModel], Actor]
+"""How often the episodes of an update may be repeated because servers failed."""
 
 
 @dataclass
@@ -81,10 +58,9 @@ class EngineActor:
 
     agent: Policy
     name: str = "engine"
+    """Its name in the record of the run."""
     is_exact: bool = True
-
-    def share(self, keys: Sequence[EpisodeKey], process: int, processes: int) -> Sequence[EpisodeKey]:
-        return keys[process::processes]
+    """Whether p_old is the trainer's own. Otherwise the trainer measures the distance and truncates ratios."""
 
     def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
         episodes: list[Episode] = []
@@ -94,12 +70,12 @@ class EngineActor:
         return episodes
 
     def close(self) -> None:
-        pass
+        """Releases its resources at the end of the run."""
 
 
 @dataclass
 class VllmActor:
-    """Plays on vLLM servers, which load every version of the adapter under a new name. Only the first process plays."""
+    """Plays on vLLM servers, which load every version of the adapter under a new name."""
 
     agent: LanguageModel
     servers: Sequence[VllmServer]
@@ -114,14 +90,10 @@ class VllmActor:
     _pool: VllmPool | None = None
     _before: FloatArray | None = None
 
-    def share(self, keys: Sequence[EpisodeKey], process: int, processes: int) -> Sequence[EpisodeKey]:  # noqa: ARG002
-        return keys if process == 0 else ()
-
     def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
         """Publishes the weights and plays the episodes concurrently; repeats episodes with replies of a failed server.
 
-        Raises:
-            UserError: no server responds, a server computes with other weights, or servers keep failing.
+        Raises `UserError` if no server responds, a server computes with other weights, or servers keep failing.
         """
         if not keys:
             return []
@@ -130,10 +102,10 @@ class VllmActor:
         for _ in range(_ROUNDS):
             policies = [VllmPolicy(self.agent, pool) for _ in keys]
             asked = list(zip(policies, keys, strict=True))
-            episodes = in_threads(lambda one: _play(games, *one), asked, _IN_FLIGHT * len(self.servers))
+            episodes = in_threads(lambda one: EngineActor(one[0]).play(games, [one[1]]), asked, _IN_FLIGHT * len(self.servers))
             failed = pool.failed({stretch for policy in policies for stretch in policy.stretches})
             sound = [not policy.stretches & failed for policy in policies]
-            played += [episode for episode, ok in zip(episodes, sound, strict=True) if ok]
+            played += [episode for [episode], ok in zip(episodes, sound, strict=True) if ok]
             keys = [key for key, ok in zip(keys, sound, strict=True) if not ok]
             if not keys:
                 return played
@@ -179,18 +151,16 @@ class VllmActor:
         return np.concatenate(found)
 
 
-def _play(games: Mapping[str, Game], policy: VllmPolicy, key: EpisodeKey) -> Episode:
-    name, seed, member = key
-    [episode] = play_episodes(games[name], policy, [(seed, member)])
-    return episode
+Actor = EngineActor | VllmActor
+MakeActor = Callable[[LanguageModel], Actor]
 
 
 def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
     """The first prompts of some games, each with a reply, to compare servers with the trainer."""
     prompts = [
         build_prompt(game, game.initial_state(stream(seed, "initial_state")), format_of(agent))
-        for game in [*games.values()][:_PROBES]
-        for seed in range(_PROBES)
+        for game in [*games.values()][:2]
+        for seed in range(2)
     ]
     replies = [candidate_replies(prompt)[0] for prompt in prompts]
     texts = [text + reply for text, reply in zip(agent.render(prompts), replies, strict=True)]
@@ -200,26 +170,8 @@ def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
     return Probes(texts=texts, token_ids=[tuple(ids) for ids in encoded], longest=longest)
 
 
-def check_distance(k3: float, update: int) -> None:
-    """Raises `UserError` if the distance between the distributions of servers and trainer exceeds `LARGEST_K3`."""
-    if not k3 <= LARGEST_K3 or math.isnan(k3):
-        raise UserError(
-            f"the servers sample from another distribution than the trainer computes: {k3:.3g} nats per token apart (k3) in "
-            f"update {update}; expected at most {LARGEST_K3}, so the same base and temperature. The weights are "
-            "unchanged; continue with --resume"
-        )
-
-
 def actor_of(acting: str, folder: Path) -> MakeActor:
-    """Parses an actor: `engine`, or `vllm:URL[,URL…]`.
-
-    Args:
-        acting: the name.
-        folder: for versions of the adapter; servers must see it under the same path.
-
-    Raises:
-        UserError: the name is neither.
-    """
+    """Parses `engine` or `vllm:URL[,URL…]`; anything else raises `UserError`. Servers must see the folder under the same path."""
     if acting == "engine":
         return EngineActor
     servers = parse_servers(acting)
@@ -228,41 +180,28 @@ def actor_of(acting: str, folder: Path) -> MakeActor:
 
 # ---- the teacher
 
-Thoughts = Callable[[Game, Any], str]
-"""(game, state) → the thoughts of a reply."""
 
-
-@dataclass(frozen=True)
+@dataclass
 class Teacher:
     """A policy for behaviour cloning (ours): it replies like the model, with the move of a scripted player.
 
-    The thoughts before a move are the model's own or the teacher's; the teacher's also say where the opponent can go. The model
-    generates only if its thoughts are used. Without thoughts, and if the model's reply is truncated or unparsed, the reply is
-    the move. Targets are whole replies, each tokenised as a whole: one token may hold the end of the thoughts and the start of
-    the action.
+    The thoughts before a move are the model's own or the teacher's. The model generates only if its thoughts are used. Without
+    thoughts, and if the model's reply is truncated or unparsed, the reply is the move. Each target is tokenised as a whole,
+    because one token may hold the end of the thoughts and the start of the action.
     """
 
     model: LanguageModel
     player: ScriptedPolicy
-    thoughts: Thoughts | None = None
-    """The teacher's own thoughts; None means the model's."""
+    thoughts: Callable[[Game, Any], str] | None = None
+    """(game, state) → the teacher's own thoughts; None means the model's."""
 
-    @property
-    def prompt_format(self) -> PromptFormat:
-        return format_of(self.model)
-
-    @cached_property
-    def generates(self) -> bool:
-        """Whether the model's thoughts are used."""
-        wanted = self.prompt_format
+    def __post_init__(self) -> None:
+        self.prompt_format = wanted = format_of(self.model)
         asks = wanted.name != "action-only" and type(wanted).thought is not PromptFormat.thought
-        return not self.thoughts and asks and (getattr(wanted, "parts", None) != () or getattr(wanted, "as_json", False))
-
-    @cached_property
-    def end(self) -> int:
-        """The end token of a reply that the model has not ended itself: the one that ends a turn in the chat template."""
-        usual = self.model.tokenizer.eos_token_id
-        return min(self.model.encoder.turn_end or self.model.engine.end_ids & {usual} or self.model.engine.end_ids)
+        has_thoughts = getattr(wanted, "parts", None) != () or getattr(wanted, "as_json", False)
+        self.generates = not self.thoughts and asks and has_thoughts
+        usual = self.model.engine.end_ids & {self.model.tokenizer.eos_token_id}
+        self.end = min(self.model.encoder.turn_end or usual or self.model.engine.end_ids)  # for replies without an end
 
     def caching(self) -> AbstractContextManager[None]:
         return self.model.caching() if self.generates else nullcontext()
@@ -291,7 +230,7 @@ class Teacher:
 
 
 def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequence[str]) -> str:
-    """A reply with its action replaced by the action of another reply; if that fails, the other reply.
+    """A reply with the action of another reply, `move`; or the whole of `move` if the action cannot be replaced.
 
     >>> from msgrpo_hub.agent.prompt_formats import THINK_ACTION
     >>> with_move("<think>Left?</think><action>Left</action>", "<action>Down</action>", THINK_ACTION, ["Left", "Down"])

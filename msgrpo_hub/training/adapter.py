@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
@@ -23,19 +23,14 @@ from msgrpo_hub.models.chat_templates import pocket_template
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.storage.files import write_json
-from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.starts import parse_games
+from msgrpo_hub.training.config import TrainConfig, parse_games
 
 _MAMBA = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 """Model types whose `out_proj` PEFT refuses to adapt, because fused kernels read its weight directly."""
 
 
 def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
-    """The base with the adapter to train.
-
-    Raises:
-        UserError: the base or the adapter cannot be loaded, or the adapter does not fit the base or the configuration.
-    """
+    """The base with the adapter to train. Raises `UserError` if they cannot be loaded or do not fit each other or the run."""
     if config.init_adapter:
         check_init_adapter(config)
     agent = LanguageModel.from_pretrained(
@@ -66,15 +61,8 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         settings.inference_mode = False
         settings.base_model_name_or_path, settings.revision = adapted.config._name_or_path, revision
     else:
-        adapted = new_lora(
-            base,
-            config.lora_targets,
-            rank=config.lora_rank,
-            alpha=config.lora_alpha,
-            dropout=config.lora_dropout,
-            rslora=config.rslora,
-            revision=revision,
-        )
+        options = {"lora_alpha": config.lora_alpha, "lora_dropout": config.lora_dropout, "use_rslora": config.rslora}
+        adapted = new_lora(base, config.lora_targets, r=config.lora_rank, **options, revision=revision)
     if config.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.disable_input_require_grads()  # hooks of the reentrant kind only; with them sampling would be slow
@@ -82,11 +70,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
 
 
 def training_device(wanted: str, accelerator: Accelerator) -> str:
-    """The device of the model. With several processes it is the one that accelerate assigns.
-
-    Raises:
-        UserError: several processes have another device than the configuration.
-    """
+    """The device of the model; accelerate assigns it to several processes. Raises `UserError` if that is not the wanted kind."""
     placed = accelerator.device
     if accelerator.num_processes == 1:
         return "cpu" if wanted == "auto" and placed.type == "cpu" else wanted
@@ -95,45 +79,21 @@ def training_device(wanted: str, accelerator: Accelerator) -> str:
     return str(placed)
 
 
-def new_lora(
-    model: PreTrainedModel,
-    targets: str = "all-linear",
-    *,
-    rank: int = 16,
-    alpha: int = 32,
-    dropout: float = 0.0,
-    rslora: bool = False,
-    revision: str | None = None,
-) -> PeftModel:
-    """The base with new LoRA matrices, by default on all linear layers, as in the paper.
+def new_lora(model: PreTrainedModel, targets: str = "all-linear", **options: Any) -> PeftModel:
+    """The base with new LoRA matrices, by default on all linear layers, as in the paper. `options` are those of `LoraConfig`.
 
     "All linear layers" has PEFT's meaning: every `nn.Linear` but the output head, and experts and routers that were linear
-    layers before transformers fused them. Other experts and routers stay frozen, and so do Mamba's output projections.
-
-    Args:
-        model: the base.
-        targets: `all-linear`, or names of modules as in `q_proj,v_proj`.
-        rank: of the matrices.
-        alpha: LoRA's alpha.
-        dropout: on LoRA's inputs.
-        rslora: scale by alpha / √rank.
-        revision: of the base, stored with the adapter.
-
-    Raises:
-        UserError: PEFT cannot adapt these layers.
+    layers before transformers fused them. Other experts and routers stay frozen, and so do Mamba's output projections. Raises
+    `UserError` if PEFT cannot adapt the layers.
     """
     every, named = targets == "all-linear", [name.strip() for name in targets.split(",")]
     excluded = {name.rpartition(".")[2] for name, layer in model.named_modules() if _is_router(layer)}
     excluded |= {"out_proj"} if model.config.model_type in _MAMBA else set()
     lora = LoraConfig(
-        r=rank,
-        lora_alpha=alpha,
-        lora_dropout=dropout,
-        use_rslora=rslora,
         target_modules="all-linear" if every else named,
         exclude_modules=(sorted(excluded) or None) if every else None,
         task_type="CAUSAL_LM",
-        revision=revision,
+        **options,
     )
     known = sorted({name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, nn.Linear)})
     expected = f"expected all-linear, or some of {', '.join(known)}"
@@ -177,25 +137,22 @@ def check_init_adapter(config: TrainConfig) -> None:
     found = fetch(list_files(located(name), revision))
     if found.adapter is None:
         raise UserError(f"{given} is not a LoRA adapter: expected adapter_config.json there")
+    run = asdict(config) | {"chat_template_kwargs": found.chat_template_kwargs | config.chat_template_kwargs}
     stored = {
         "lora_rank": found.adapter.get("r"),
         "lora_alpha": found.adapter.get("lora_alpha"),
         "lora_dropout": float(found.adapter.get("lora_dropout") or 0),
         "rslora": bool(found.adapter.get("use_rslora")),
     }
-    switches = found.chat_template_kwargs
-    if others := {name: value for name, value in stored.items() if getattr(config, name) != value}:
-        flags = {name: f"--{name.replace('_', '-')} {value}" for name, value in others.items()}
-        flags |= {"rslora": "--rslora" if stored["rslora"] else "--no-rslora"} if "rslora" in others else {}
+    if found.prompt_format:
+        stored |= {"prompt_format": found.prompt_format, "chat_template_kwargs": found.chat_template_kwargs}
+    if others := {name: value for name, value in stored.items() if run[name] != value}:
+        flags = [f"--{name.replace('_', '-')} {value}" for name, value in others.items() if name != "rslora"]
+        flags += ["--rslora" if stored["rslora"] else "--no-rslora"] * ("rslora" in others)
         raise UserError(
-            f"{given} has {', '.join(f'{name} {value}' for name, value in others.items())}: "
-            f"expected the same of the run, with {' '.join(flags.values())}"
+            f"{given} has {', '.join(f'{name} {value}' for name, value in others.items())}: expected the same of the run, "
+            f"with {' '.join(flags)}"
         )
-    trained = {"prompt_format": found.prompt_format, "chat_template_kwargs": switches}
-    run = {"prompt_format": config.prompt_format, "chat_template_kwargs": switches | config.chat_template_kwargs}
-    if found.prompt_format and (others := {name: value for name, value in trained.items() if run[name] != value}):
-        with_these = ", ".join(f"{name} {value!r}" for name, value in others.items())
-        raise UserError(f"{given} was trained with {with_these}: expected the same of the run")
     layers = {layer.strip() for layer in config.lora_targets.split(",")}
     if config.lora_targets != "all-linear" and layers != {*(found.adapter.get("target_modules") or ())}:
         raise UserError(
@@ -205,13 +162,7 @@ def check_init_adapter(config: TrainConfig) -> None:
 
 
 def save_adapter(agent: LanguageModel, path: Path, prompt_format: str) -> None:
-    """Writes the adapter in PEFT's layout with the settings to play it, each file atomically.
-
-    Args:
-        agent: the model with its adapter.
-        path: the folder of the adapter.
-        prompt_format: name of the prompt format.
-    """
+    """Writes the adapter to a folder in PEFT's layout with the settings to play it, each file atomically."""
     model, tokenizer = cast(PeftModel, agent.model), agent.tokenizer
     beside = path.with_name(f".{path.name}.new")
     beside.mkdir(exist_ok=True)  # fails if the folder of the run is gone; PEFT would create it

@@ -27,10 +27,13 @@ from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode
 # Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
 
 TREE_SIZE = 96
-"""Maximum tokens of a tree in a narrow model, and the minimum of this limit in other models."""
+"""Maximum tokens of a tree in a narrow model: one board of Snake-Standard with a reply of 32 tokens has 94 of `pocket`'s tokens.
 
-_NARROW = 256
-"""Hidden sizes below it are narrow: attention, which is dense within a tree, is then a large part of the cost."""
+It is the smallest limit in other models.
+"""
+
+NARROW = 256
+"""Hidden sizes below it are narrow: dense attention within a tree is then a large part of the cost."""
 
 Sums = npt.NDArray[np.float64]
 """(5,): Σ n·A and Σ n where A > 0, Σ n·A and Σ n where A < 0, Σ n where A = 0."""
@@ -61,10 +64,6 @@ class Pack(TokenBatch):
     weights: Tensor
     """(E,) n."""
 
-    def entries(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Tokens, log p_old, advantages and weights of the entries, on a device."""
-        return tuple(part.to(device) for part in (self.tokens, self.old_log_probs, self.advantages, self.weights))
-
 
 def to_samples(selected: Sequence[SelectedEpisode], normalisation: LossNormalisation) -> list[StepSample]:
     """The samples of an optimiser step, sorted by tokens, with equal ones merged."""
@@ -94,15 +93,12 @@ def shared_prefix(samples: Sequence[StepSample]) -> int:
 
 
 def largest_tree(tail: int, width: int) -> int:
-    """The limit of a tree's size in tokens: four times the longest sample after the shared prefix.
+    """The limit of a tree's size in tokens: four times `tail`, the longest sample after the prefix that all samples share.
 
-    Samples with one prompt then share it. Larger trees would save few tokens and cost more attention.
-
-    Args:
-        tail: tokens of the longest sample after the shared prefix.
-        width: hidden size of the model.
+    So it follows from the prompts: samples with one prompt share it in one tree. Larger trees would save few tokens, because
+    other prompts differ soon after the prefix, and attention is dense within a tree. `width` is the model's hidden size.
     """
-    return TREE_SIZE if width < _NARROW else max(TREE_SIZE, 4 * tail)
+    return TREE_SIZE if width < NARROW else max(TREE_SIZE, 4 * tail)
 
 
 def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE_SIZE) -> list[Pack]:
@@ -130,34 +126,27 @@ def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE
                 packs.append([[sample]])
                 longest = 0
         longest = max(longest, nodes)
-    return [_build_pack(prefix, bins) for bins in packs]
+    return [build_pack(prefix, bins) for bins in packs]
 
 
-def _build_pack(prefix: int, bins: Sequence[Sequence[StepSample]]) -> Pack:
+def build_pack(prefix: int, bins: Sequence[Sequence[StepSample]]) -> Pack:
     """One pack; each bin is a tree."""
     samples = [sample for of_tree in bins for sample in of_tree]
     pairs = [[(sample.completion.prompt_ids, sample.completion.token_ids) for sample in of_tree] for of_tree in bins]
     batch, token = token_batch(pairs, prefix)
     old = np.concatenate([sample.completion.log_probs for sample in samples])
     counts = [len(sample.completion.token_ids) for sample in samples]
-    entries = _entries(token, old, np.repeat([sample.sums for sample in samples], counts, axis=0))
+    entries = loss_entries(token, old, np.repeat([sample.sums for sample in samples], counts, axis=0))
     tokens, *numbers = (torch.from_numpy(part) for part in entries)
     return Pack(batch.prefix, batch.trees, batch.slots, batch.targets, tokens, *(part.float() for part in numbers))
 
 
-def _entries(token: npt.NDArray[np.int64], old: Sums, sums: Sums) -> tuple[npt.NDArray[np.int64], Sums, Sums, Sums]:
+def loss_entries(token: npt.NDArray[np.int64], old: Sums, sums: Sums) -> tuple[npt.NDArray[np.int64], Sums, Sums, Sums]:
     """The entries of the loss: one per token, p_old and sign of the advantage.
 
     The weight of a token without advantage counts in the KL penalty only: it joins an entry of the same token if there is
-    one, and otherwise becomes an entry (0, n).
-
-    Args:
-        token: (N,) the index of each generated token's node.
-        old: (N,) its log p_old.
-        sums: (N, 5) as `Sums`.
-
-    Returns:
-        Token, log p_old, advantage and weight of each entry, (E,) each.
+    one, and otherwise becomes an entry (0, n). Each of the N generated tokens has its node, log p_old and `Sums`. The result
+    is the token, log p_old, advantage and weight of each entry, (E,) each.
     """
     order = np.lexsort((old, token))
     token, old = token[order], old[order]

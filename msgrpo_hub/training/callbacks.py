@@ -104,13 +104,13 @@ class RolloutLog(Callback):
         for config in CONFIGS:
             (self.folder / config).mkdir(parents=True, exist_ok=True)
         for left in sorted(self.folder.glob("*/train-*.parquet")):
-            if _update(left) > run.updates:
+            if update_of(left) > run.updates:
                 left.unlink()
         check_shards(run.folder, run.updates)
 
     def on_update(self, update: Update) -> None:
         """Writes the episodes of an update. The table of episodes comes last and completes the shard."""
-        selected = {(item.episode.game_id, item.episode.seed, item.episode.member) for item in update.selected}
+        selected = {id(item.episode) for item in update.selected}
         rollouts = [
             Rollout(
                 episode=episode,
@@ -118,7 +118,7 @@ class RolloutLog(Callback):
                 prompt_format=self.prompt_format,
                 advantage=float(advantage),
                 step_advantages=tuple(of_steps.tolist()),
-                selected=(episode.game_id, episode.seed, episode.member) in selected,
+                selected=id(episode) in selected,
             )
             for group, advantages, steps in zip(update.groups, update.advantages, update.step_advantages, strict=True)
             for episode, advantage, of_steps in zip(group.episodes, advantages, steps, strict=True)
@@ -127,14 +127,14 @@ class RolloutLog(Callback):
             write_atomically(self.folder / config / f"train-{update.index:05d}.parquet", partial(write_table, table))
 
 
-def _update(shard: Path) -> int:
+def update_of(shard: Path) -> int:
     """The update of a shard; 0 for a file of another name."""
     return int(number) if (number := shard.stem.removeprefix("train-")).isdecimal() else 0
 
 
 def check_shards(folder: Path, updates: int) -> dict[int, tuple[Path, Path]]:
     """Update → its two shards. Raises `UserError` if one of the first `updates` is missing."""
-    there = {_update(heads): (heads, steps) for heads, steps in shards(folder) if steps.exists()}
+    there = {update_of(heads): (heads, steps) for heads, steps in shards(folder) if steps.exists()}
     if missing := {*range(1, updates + 1)} - {*there}:
         raise UserError(
             f"the episodes of update {min(missing)} are missing from {str(folder)!r}: expected those of all {updates}; "
@@ -153,11 +153,7 @@ class Block:
 
 
 def blocks(folder: Path) -> tuple[Origin, list[Block]]:
-    """The origin of a run's episodes, and its complete blocks.
-
-    Raises:
-        UserError: the folder holds no run that saved its episodes, or some of them are missing.
-    """
+    """The origin of a run's episodes, and its complete blocks. Raises `UserError` if the run did not save all its episodes."""
     run = RunFolder(folder)
     if not run.config.exists():
         raise UserError(f"{str(folder)!r} holds no run: expected the folder of `msgrpo train --save-rollouts`")
@@ -170,11 +166,10 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
     for first in range(1, done + 1, size):
         last = min(first + size - 1, config.updates)
         if last <= done:
-            inside, digest = tuple(pieces[update] for update in range(first, last + 1)), hashlib.sha256(FORMAT.encode())
-            for file in (file for piece in inside for file in piece):
-                digest.update(hashlib.sha256(file.read_bytes()).digest())
-            name = f"train-{origin.run}-{first:05d}-{last:05d}-{digest.hexdigest()[:8]}"
-            complete.append(Block(name=name, pieces=inside))
+            inside = tuple(pieces[update] for update in range(first, last + 1))
+            digests = (hashlib.sha256(file.read_bytes()).digest() for piece in inside for file in piece)
+            digest = hashlib.sha256(FORMAT.encode() + b"".join(digests)).hexdigest()[:8]
+            complete.append(Block(name=f"train-{origin.run}-{first:05d}-{last:05d}-{digest}", pieces=inside))
     return origin, complete
 
 

@@ -6,6 +6,7 @@ import hashlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -16,7 +17,7 @@ from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
 from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.credit import CREDITS
 from msgrpo_hub.downloads.inspection import LARGEST_RANK, Scalar, check_switches
-from msgrpo_hub.errors import UserError, unknown
+from msgrpo_hub.errors import UserError, shown, unknown
 from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import has_scene
@@ -24,7 +25,6 @@ from msgrpo_hub.models.load_options import Device, EngineName, ReplyLength, Temp
 from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, LOSS_NORMALISATIONS, SAMPLERS
 from msgrpo_hub.players.registry import KNOWS, can_play
 from msgrpo_hub.training.presets import PRESETS
-from msgrpo_hub.training.starts import parse_games
 
 Episodes = Annotated[int, Range(0, 100_000)]
 Updates = Annotated[int, Range(0, 1_000_000)]
@@ -153,9 +153,9 @@ class TrainConfig:
                 object.__setattr__(self, name, float(value))  # TOML reads 1.0: equal runs have equal fingerprints
         parse_games(self.game)
         check_switches(self.chat_template_kwargs, "in chat_template_kwargs")
-        for name, built_in in CHOICES.items():
+        for name in CHOICES:
             if not is_import(getattr(self, name)):
-                resolve(name.replace("_", "-"), getattr(self, name), built_in, may_import=True)
+                self.choice(name)
         if self.eval_every and self.eval_episodes < 1:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
         if (selected := self.selected_per_group) > self.group_size:
@@ -212,6 +212,24 @@ class TrainConfig:
         return resolve(name.replace("_", "-"), getattr(self, name), CHOICES[name], may_import=True)
 
 
+@cache
+def parse_games(text: str) -> dict[str, int]:
+    """`A,B` or `A=3,B=1` → game id → weight, 1 by default. Raises `UserError` for unknown or repeated games and wrong weights.
+
+    >>> parse_games("FrozenLake-NotSlippery-v1=3,FrozenLake-Slippery-v1")
+    {'FrozenLake-NotSlippery-v1': 3, 'FrozenLake-Slippery-v1': 1}
+    """
+    weights: dict[str, int] = {}
+    for part in text.split(","):
+        name, given, weight = part.strip().partition("=")
+        if name in weights:
+            raise UserError(f"game = {text!r} names {name} twice: expected each game once, with a weight as in {name}=2")
+        if given and not (weight.isascii() and weight.isdigit() and len(weight) <= 4 and 1 <= int(weight) <= 1000):
+            raise UserError(f"game = {shown(text)}: expected weights from 1 to 1000, as in {name}=2")
+        weights[make_game(name).id] = int(weight or 1)
+    return weights
+
+
 def best_teacher(games: str) -> str:
     """`optimal`, or else `greedy`, if that player knows all of the games; otherwise empty."""
     made = [make_game(name) for name in parse_games(games)]
@@ -240,14 +258,10 @@ def preset(name: str) -> TrainConfig:
 
 
 def load_config(path: Path, typed: Mapping[str, Any] = MappingProxyType({})) -> TrainConfig:
-    """Reads a configuration to train with; missing fields have their defaults.
+    """Reads a configuration to train with from a TOML file, which may be foreign; missing fields have their defaults.
 
-    Args:
-        path: a TOML file, which may be foreign.
-        typed: field → value typed on this machine; it replaces a `module:object` of the file.
-
-    Raises:
-        UserError: the file cannot be read, has an unknown or ill-typed field, or names code to import that was not typed.
+    `typed` has the values typed on this machine; only these may name code to import, a `module:object` of the file may not.
+    Raises `UserError` for a file that cannot be read, an unknown or ill-typed field, or code that was not typed.
     """
     values = _read(path)
     for name in CHOICES:

@@ -49,7 +49,7 @@ TO_WAIT = timedelta(days=1)
 """How long a process waits later, while the first one evaluates, downloads or plays on vLLM servers."""
 
 PROGRAM = 0.45e9
-"""Bytes of Python, torch and the other libraries on a CPU."""
+"""Bytes of Python, torch and the other libraries in a process on the CPU, measured before a model is loaded."""
 
 COMMAND = "torchrun --nproc-per-node 2 -m msgrpo_hub train …"
 
@@ -61,9 +61,8 @@ log = logging.getLogger(__name__)
 def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
     """Joins the processes that a launcher has started, if there are several.
 
-    Raises:
-        UserError: the device or the tracker cannot be used, a launcher started one process instead of several, or the others
-            do not appear within `TO_MEET`.
+    Raises `UserError` if the device or the tracker cannot be used, a launcher started one process instead of several, or the
+    other processes do not appear within `TO_MEET`.
     """
     check_device(device)
     if report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
@@ -95,12 +94,7 @@ def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
 
 @contextmanager
 def agreed(accelerator: Accelerator) -> Iterator[None]:
-    """Ends all processes if one of them raises a `UserError` inside.
-
-    Raises:
-        UserError: in the first process that failed.
-        SystemExit: in all others, which print nothing.
-    """
+    """Ends all processes if one of them raises a `UserError` inside; only the first that failed prints it."""
     own = None
     try:
         yield
@@ -118,51 +112,37 @@ def agreed(accelerator: Accelerator) -> Iterator[None]:
 # ---- memory
 
 
-def memory_needed(
-    agent: LanguageModel,
-    games: Collection[Game],
-    *,
-    episodes: int,
-    learned: int,
-    token_budget: int,
-    checkpointing: bool = False,
-) -> dict[str, float]:
-    """Estimates the bytes of each part of an update. Sampling and training take turns, so only the larger one counts.
-
-    Args:
-        agent: the model with its adapter.
-        games: of the run.
-        episodes: the most episodes that are played together.
-        learned: episodes that an update learns from.
-        token_budget: tokens per pass of training.
-        checkpointing: whether the backward pass recomputes activations.
-    """
+def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainConfig) -> dict[str, float]:
+    """Estimates the bytes of each part of an update. Sampling and training take turns, so only the larger one counts."""
     model, base = agent.model, base_of(agent.model)
     text, size, cpu = base.config.get_text_config(), model.dtype.itemsize, model.device.type == "cpu"
+    episodes = max(config.groups * config.group_size, config.test_episodes, config.eval_episodes * bool(config.eval_every))
+    horizon = max(game.horizon for game in games)
     prompts: Sequence[tuple[int, ...]] = agent.encode(longest_prompts(games, format_of(agent)))
     prefix = common_prefix(min(prompts), max(prompts))
     tail = max(map(len, prompts)) - prefix + agent.max_new_tokens  # tokens of a sequence after the shared prefix
     linear = [m for m in base.modules() if isinstance(m, nn.Linear) and not m.weight.requires_grad]
     linear = [m for m in linear if m is not base.get_output_embeddings()]
-
-    # 1) sampling: merged weights and oneDNN's copies; per reply its keys and values, activations and logits; cached logits
-    rows = min(episodes, agent.max_rows)
     heads = getattr(text, "num_attention_heads", 0)
     head = text.to_dict().get("head_dim") or text.hidden_size // max(heads, 1)
+
+    # 1) sampling: merged weights, oneDNN's copies, cached logits; and for each reply its keys and values in buffers that are half
+    # as large again (`RowLayer`), its logits and their softmax, and four activations of the widest layer for each of its tokens
+    rows = min(episodes, agent.max_rows)
     kept = 2 * text.num_hidden_layers * (text.to_dict().get("num_key_value_heads") or heads) * head * size
     of_row = 1.5 * tail * kept + 2 * text.vocab_size * size + 4 * tail * max(m.out_features for m in linear) * size
     merged = sum(m.weight.nbytes for m in linear) if model.dtype.itemsize == 4 else 0
-    horizon = max(game.horizon for game in games)
     cached = min(CAPACITY, episodes * horizon * agent.max_new_tokens * text.vocab_size * size)
     sampling = merged + copied_bytes(base) + rows * of_row + cached
 
-    # 2) training: the inputs and outputs of the layers, attention within trees, and logits in chunks
-    tokens = max(tail, min(token_budget - prefix, learned * horizon * tail))
+    # 2) training: the inputs and outputs of the layers, attention within trees of the size that the prompts give, and logits:
+    # of one chunk they exist four times, since the softmax and both gradients have their shape
+    tokens = max(tail, min(config.token_budget - prefix, config.groups * config.selected_per_group * horizon * tail))
     tree = min(tokens, max(tail, largest_tree(tail, text.hidden_size)))
     inputs = 4 if cpu else size
     inside = (prefix + tokens) * sum(inputs * m.in_features + size * m.out_features for m in linear)
     inside += text.num_hidden_layers * tokens / tree * (prefix + tree) * (2 * heads * head + tree) * size
-    if checkpointing:
+    if config.gradient_checkpointing:
         inside = inside / text.num_hidden_layers + text.num_hidden_layers * (prefix + tokens) * text.hidden_size * size
     logits = 4 * min(CHUNK_BYTES, tokens * agent.max_new_tokens / tail * text.vocab_size * 4)
     parameters = list(model.parameters())
@@ -170,24 +150,16 @@ def memory_needed(
     return {
         "program": PROGRAM if cpu else 0.0,
         "weights": sum(p.nbytes for p in parameters if not p.requires_grad),
-        "adapter and optimiser": 4 * sum(p.nbytes for p in parameters if p.requires_grad),
+        "adapter and optimiser": 4 * sum(p.nbytes for p in parameters if p.requires_grad),  # weight, gradient, two moments
         name: needed,
     }
 
 
-def check_memory(
-    agent: LanguageModel, games: Collection[Game], *, episodes: int, learned: int, token_budget: int, checkpointing: bool
-) -> None:
-    """Logs the memory that an update needs. Arguments as for `memory_needed`.
-
-    Raises:
-        UserError: the CPU's memory is too small. (A GPU raises an error of its own when its memory is full.)
-    """
+def check_memory(agent: LanguageModel, games: Collection[Game], config: TrainConfig) -> None:
+    """Logs the memory that an update needs. Raises `UserError` if the CPU's memory is too small (a full GPU raises its own)."""
     device = agent.model.device.type
-    free = free_memory(device) + psutil.Process().memory_info().rss * (device == "cpu")  # includes what is loaded already
-    needed = memory_needed(
-        agent, games, episodes=episodes, learned=learned, token_budget=token_budget, checkpointing=checkpointing
-    )
+    free = free_memory(device) + psutil.Process().memory_info().rss * (device == "cpu")  # the estimate counts loaded weights too
+    needed = memory_needed(agent, games, config)
     parts = ", ".join(f"{size / 1e9:.1f} {name}" for name, size in needed.items())
     total = sum(needed.values())
     line = f"training needs about {total / 1e9:.1f} GB of memory ({parts}), and {free / 1e9:.1f} GB are free"
@@ -200,8 +172,6 @@ def check_memory(
 
 
 # ---- provenance.json
-
-_PACKAGES = ("torch", "transformers", "peft")
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
@@ -217,26 +187,21 @@ def read_provenance(path: Path) -> dict[str, Any]:
 
 
 def pin_sources(config: TrainConfig, began: Mapping[str, Any]) -> tuple[TrainConfig, dict[str, str]]:
-    """Pins the base and the initial adapter of a run to commits.
+    """Pins the base and the initial adapter of a run to commits; a run that resumes keeps the commits of its record, `began`.
 
-    Args:
-        config: of the run; its base and adapter may be branches, which can move.
-        began: the record of a run that resumes; it continues with the same sources.
-
-    Returns:
-        The configuration with pinned names, and for the record: `base_commit` (of a folder, the hash of its content),
-        `init_adapter_commit` and `chat_template_hash`, empty if there is none.
-
-    Raises:
-        UserError: the base is an adapter, or a source cannot be found, or is a folder that has changed since the run started.
+    Returns the configuration with pinned names, and for the record the commits and the hash of the chat template; of a folder,
+    the hash of its content. Raises `UserError` if a source is missing, of the wrong kind, or changed since the run started.
     """
 
-    def pinned(kind: str, key: str, given: str, source: str, now: str) -> tuple[str, str]:
-        before = began.get(key, "")
-        if not Path(source).is_dir():
-            return f"{source}@{before or now}", before or now
-        if before not in ("", now):
+    def unchanged(kind: str, key: str, given: str, now: str) -> None:
+        if began.get(key, now) not in ("", now):
             raise UserError(f"the {kind} {given!r} has changed since the run began: put it back, or name another --output-dir")
+
+    def pinned(kind: str, key: str, given: str, source: str, now: str) -> tuple[str, str]:
+        if not Path(source).is_dir():
+            now = began.get(key) or now
+            return f"{source}@{now}", now
+        unchanged(kind, key, given, now)
         return given, now
 
     sources = resolve(config.model)
@@ -253,17 +218,13 @@ def pin_sources(config: TrainConfig, began: Mapping[str, Any]) -> tuple[TrainCon
         adapter, adapter_commit = pinned("adapter", "init_adapter_commit", adapter, source, list_files(source, revision).content)
     template = Path(config.chat_template)
     digest = sha256(template.read_bytes()).hexdigest() if config.chat_template and template.is_file() else ""
-    if began.get("chat_template_hash", digest) != digest:
-        raise UserError(
-            f"the chat template {config.chat_template!r} has changed since the run began: put it back, or name another "
-            "--output-dir"
-        )
+    unchanged("chat template", "chat_template_hash", config.chat_template, digest)
     record = {"base_commit": commit, "init_adapter_commit": adapter_commit, "chat_template_hash": digest}
     return replace(config, model=model, init_adapter=adapter), record
 
 
 def choose_threads(wanted: int, began: Mapping[str, Any], parameters: int) -> None:
-    """Sets the CPU threads of torch: the number given, else the run's own, else the default for a model of this size.
+    """Sets the CPU threads of torch: the wanted number, else the run's own, else the default for a model of this size.
 
     A new run of a large model takes the free cores, unless OMP_NUM_THREADS is set.
     """
@@ -278,20 +239,10 @@ def choose_threads(wanted: int, began: Mapping[str, Any], parameters: int) -> No
 def record(path: Path, sources: Mapping[str, str], device: str, engine: str, settings: Mapping[str, Any], accept: bool) -> None:
     """Writes the record of a new run, or compares the numeric settings of a resumed run with its record.
 
-    Other threads, batches or versions round differently, and sooner or later a sampled token and the adapter differ.
-
-    Args:
-        path: of the record.
-        sources: from `pin_sources`.
-        device: the kind of the training device, such as `cpu` or `cuda`.
-        engine: the engine of the model (see `LanguageModel.chosen_engine`).
-        settings: the other settings that decide rounding.
-        accept: whether a resumed run may have other settings; the record then lists the changes.
-
-    Raises:
-        UserError: the settings differ and are not accepted.
+    Other threads, batches or versions round differently, and sooner or later a sampled token and the adapter differ. So a
+    resumed run raises `UserError` if a setting is not the same, unless `accept`; then the record lists the changes.
     """
-    versions = {name: version(name) for name in _PACKAGES}
+    versions = {name: version(name) for name in ("torch", "transformers", "peft")}
     now = {"threads": torch.get_num_threads(), **settings, "device": device, "engine": engine, **versions}
     if not path.exists():
         all_versions = {"msgrpo_hub": __version__, "Python": platform.python_version(), **versions}

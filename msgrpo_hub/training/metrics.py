@@ -21,72 +21,51 @@ from msgrpo_hub.msgrpo import StepAdvantages
 
 Metrics = dict[str, float]
 
-_REQUIRED = {"seconds_acting", "seconds_training"}
-"""Metrics of every update."""
-
 
 def play_metrics(
     groups: Sequence[Group], returns: Sequence[Tensor], advantages: StepAdvantages, seconds: float, games: int = 1
 ) -> Metrics:
-    """Metrics of the rollouts: rewards, rates per step, entropy per token (nats), and speed.
+    """Metrics of the rollouts of an update: rewards, rates per step, entropy per token (nats), and speed.
 
-    Args:
-        groups: the groups of an update.
-        returns: per group (G,), the composite returns C. Advantages come from their spread within a group.
-        advantages: per group and episode, the advantage of each step.
-        seconds: duration of the rollouts.
-        games: number of games of the run; with several, each game of this update also has its own reward and success.
+    `returns` are the composite returns C of each group, (G,); `seconds` the duration of the rollouts. In a run of several
+    `games`, each game also has its own reward and success.
     """
     episodes = [episode for group in groups for episode in group.episodes]
-    steps = [step for episode in episodes for step in episode.steps]
-    replies = [step.completion for step in steps]
+    replies = [step.completion for episode in episodes for step in episode.steps]
     tokens = sum(len(reply.token_ids) for reply in replies)
     # Servers give no entropies; −Σ log p is an unbiased estimate.
     entropy = sum(sum(reply.entropies) if reply.entropies else -sum(reply.log_probs) for reply in replies)
     near = known_sum([episode.near_draws for episode in episodes])
-    by_game: Metrics = {}
+    played = {"": episodes}
     if games > 1:
-        played = {name: [e for e in episodes if e.game_id == name] for name in dict.fromkeys(e.game_id for e in episodes)}
-        by_game |= {f"reward/{name}": float(np.mean([e.reward for e in own])) for name, own in played.items()}
-        by_game |= {f"success/{name}": float(np.mean([e.success for e in own])) for name, own in played.items()}
+        played |= {f"/{name}": [e for e in episodes if e.game_id == name] for name in {e.game_id: None for e in episodes}}
     return {
-        "reward": float(np.mean([episode.reward for episode in episodes])),
+        **{f"reward{game}": float(np.mean([episode.reward for episode in own])) for game, own in played.items()},
+        **{f"success{game}": float(np.mean([episode.success for episode in own])) for game, own in played.items()},
         "reward_std": float(np.mean([np.std([episode.reward for episode in group.episodes]) for group in groups])),
         "composite_return": float(torch.cat([*returns]).mean()),
         "composite_return_std": float(np.mean([float(of_group.std(correction=0)) for of_group in returns])),
-        "success": float(np.mean([episode.success for episode in episodes])),
         "zero_variance_groups": float(sum(not any(bool(steps.any()) for steps in of_group) for of_group in advantages)),
         **reply_rates(episodes),
         "entropy": entropy / max(tokens, 1),
         **({} if near is None else {"near_draws": float(near)}),
-        "distinct_prompt_ratio": len({reply.prompt_ids for reply in replies}) / len(steps),
+        "distinct_prompt_ratio": len({reply.prompt_ids for reply in replies}) / len(replies),
         "episodes_per_second": len(episodes) / seconds,
         "tokens_per_second": tokens / seconds,
         "seconds_acting": seconds,
-        **by_game,
     }
 
 
 def ratio_metrics(ratios: Sequence[Tensor], processes: int = 1) -> Metrics:
     """The 1 % and 99 % quantiles of p_θ / p_old over the tokens of an optimiser step; empty if there are none.
 
-    Before the first step on a batch the ratio differs from 1 by rounding only, because sampling and training compute in
-    another order. In 16 bits this shows how far rounding alone moves the loss.
+    In the first step on a batch only rounding makes the ratio differ from 1, so this shows how far 16 bits move the loss.
     """
     parts = [*ratios] if processes == 1 else [part for own in gather_object([[*ratios]]) for part in own]
     if not parts:
         return {}
     low, high = np.quantile(torch.cat(parts).double().numpy(), [0.01, 0.99])
     return {"ratio_q01": float(low), "ratio_q99": float(high)}
-
-
-def teacher_metrics(groups: Sequence[Group]) -> Metrics:
-    """The teacher's scores. A taught update has no other metrics of play, because the policy has not played."""
-    episodes = [episode for group in groups for episode in group.episodes]
-    return {
-        "teacher_reward": float(np.mean([episode.reward for episode in episodes])),
-        "teacher_success": float(np.mean([episode.success for episode in episodes])),
-    }
 
 
 def reply_rates(episodes: Sequence[Episode]) -> Metrics:
@@ -99,20 +78,8 @@ def reply_rates(episodes: Sequence[Episode]) -> Metrics:
     }
 
 
-def mean_over_games(metrics: Metrics) -> Metrics:
-    """Metrics named `METRIC/GAME`, with the mean of each over the games; with one game, its metrics without the game."""
-    names = dict.fromkeys(name.partition("/")[0] for name in metrics)
-    values = {name: [value for key, value in metrics.items() if key.startswith(f"{name}/")] for name in names}
-    means = {name: sum(given) / len(given) for name, given in values.items()}
-    return means | (metrics if len(metrics) > len(means) else {})
-
-
 def memory_mb(device: str) -> float:
-    """Peak memory in MB: of a GPU with its own memory, else of the process.
-
-    Args:
-        device: the kind of the device, such as `cpu`.
-    """
+    """Peak memory in MB: of a GPU with its own memory, else of the process. `device` is the kind, such as `cpu`."""
     if device in ("cuda", "xpu"):
         return float(torch.get_device_module(device).max_memory_allocated() / 1e6)
     if sys.platform == "win32":
@@ -134,19 +101,14 @@ def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
 def read_metrics(path: Path, updates: int | None = None) -> list[Metrics]:
     """The lines of a metrics file, one per update, without a torn last line.
 
-    Args:
-        path: of the file.
-        updates: the number of lines, all of which must exist; None reads all.
-
-    Raises:
-        UserError: a line is missing or damaged.
+    Raises `UserError` if a line is damaged, or one of the first `updates` is missing; None reads all.
     """
     written = path.read_bytes().splitlines()[:updates] if path.exists() else []
     lines: list[Metrics] = []
     for number, line in enumerate(written, start=1):
         try:
             metrics = json.loads(line)
-            whole = metrics["update"] == number and metrics.keys() >= _REQUIRED
+            whole = metrics["update"] == number and metrics.keys() >= {"seconds_acting", "seconds_training"}
             whole = whole and all(misfit(value, float) == "" for value in metrics.values())
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             whole = False

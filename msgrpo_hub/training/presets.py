@@ -1,8 +1,8 @@
-"""The presets: five of ours, and `paper-*`, whose every value has an origin: the paper, its authors' later work, or us.
+"""The presets: five of ours, and `paper-*`, where each value has an origin: the paper, its authors' later work, or us.
 
-The paper's trainer is not public. The values come from its abstract, its captions and a digest of its text, and from the
-authors' later publications: their Snake engine and the settings of further experiments. This file is the only place for
-these labels; the help of `msgrpo train`, the cards, the README and the guide are generated from it.
+The paper's trainer is not public. Its values come from the abstract, the captions and a digest of the text. The others come
+from the authors' later publications: their Snake engine and the settings of further experiments. Only this file labels
+values; the help of `msgrpo train`, the cards, the README and the guide are generated from it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _QUICK: dict[str, Any] = {
 }
 
 QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
-    "quickstart": {**_QUICK, "updates": 100, "keep": "best"},  # with other rounding a run may collapse late
+    "quickstart": {**_QUICK, "updates": 100, "keep": "best"},  # on some machines, rounding makes it collapse late
     "quickstart-slippery": {
         **_QUICK,
         "game": "FrozenLake-Slippery-v1",
-        "teacher": "optimal",  # chance hides the value of a move: first a teacher, then large groups
+        "teacher": "optimal",  # slipping hides the value of a move, so start with a teacher and continue with large groups
         "taught": 300,
         "updates": 360,
         "temperature": 1.25,  # as in the authors' later experiments
@@ -53,7 +53,7 @@ QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
         **_QUICK,
         "game": "Snake-Standard-v1",
         "teacher": "greedy",
-        "teacher_thoughts": True,  # without them it hardly learns to avoid the other snake's head
+        "teacher_thoughts": True,  # without them the model hardly learns to avoid the opponent's head
         "taught": 150,
         "updates": 170,
         "temperature": 1.25,
@@ -83,7 +83,7 @@ QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
 # ---- paper-*
 
 Origin = Literal["paper", "authors' later experiments", "ours"]
-"""Who decided a value."""
+"""Who chose a value."""
 
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
@@ -93,11 +93,9 @@ class Setting:
     """A value of a preset."""
 
     value: Any
-    """The value of the field in `TrainConfig`."""
     note: str = ""
-    """A remark for readers; may be empty."""
+    """A remark for readers."""
     origin: Origin = "ours"
-    """Who decided it."""
 
 
 _paper, _later = partial(Setting, origin="paper"), partial(Setting, origin="authors' later experiments")
@@ -106,14 +104,17 @@ PAPER_PRESETS = {"paper-frozen-lake": "FrozenLake-NotSlippery-v1", "paper-snake"
 """Preset → its game."""
 
 SCENARIOS = (*PAPER_PRESETS.values(), "FrozenLake-Slippery-v1", "Snake-PoisonApple-v1")
-"""The games of the paper, by their names; sizes, rewards and horizons follow the published engine."""
+"""The paper's games. Its text names them; their sizes, rewards and horizons follow the published engine."""
+
+
+def _ours(**values: Any) -> dict[str, Setting]:
+    """Field → a value of ours without a note."""
+    return {name: Setting(value) for name, value in values.items()}
+
 
 SETTINGS: dict[str, Setting] = {
     "model": _later("Qwen/Qwen2.5-3B-Instruct", "the paper: 3 billion parameters"),
-    "init_adapter": Setting(""),
-    "teacher": Setting("none"),
-    "taught": Setting(0),
-    "teacher_thoughts": Setting(False),
+    **_ours(init_adapter="", teacher="none", taught=0, teacher_thoughts=False),
     "seed": Setting(0, "the paper: 8 runs"),
     "updates": _paper(700),
     "groups": _paper(1),
@@ -122,45 +123,31 @@ SETTINGS: dict[str, Setting] = {
     "sampler": _paper("absolute-advantage", "without replacement; its temperature τ = 1 is ours"),
     "credit": _paper("whole-episode"),
     "advantage_scale": _paper("std", "population standard deviation (ours)"),
-    "loss_normalisation": Setting("token-mean"),
+    **_ours(loss_normalisation="token-mean"),
     "minibatches": _later(1, "so the ratio is 1 (in bfloat16 nearly) and the clip never acts"),
     "format_penalty": _later(1.0, "the paper: a penalty for unparsed replies while training"),
     "epsilon_low": _later(0.2, "without effect while minibatches = 1"),
     "epsilon_up": _later(0.2, "without effect while minibatches = 1"),
-    "beta": Setting(0.01),
+    **_ours(beta=0.01),
     "learning_rate": Setting(1e-5, "the authors' later full fine-tuning: 1e-6"),
-    "learning_rate_end": Setting(1.0),
-    "warmup": Setting(0),
+    **_ours(learning_rate_end=1.0, warmup=0),
     "gradient_clip": _later(1.0),
     "lora_targets": _paper("all-linear"),
-    "lora_rank": Setting(16),
-    "lora_alpha": Setting(32),
-    "lora_dropout": Setting(0.0),
-    "rslora": Setting(False),
+    **_ours(lora_rank=16, lora_alpha=32, lora_dropout=0.0, rslora=False),
     "temperature": _later(1.25),
     "eval_temperature": _later(0.5),
     "max_new_tokens": _later(256),
-    "eval_every": Setting(50),
+    **_ours(eval_every=50),
     "eval_episodes": _paper(50, "the same episodes each time"),
-    "test_episodes": Setting(200),
-    "keep": Setting("last"),
+    **_ours(test_episodes=200, keep="last"),
     "prompt_format": _later("think-action", "sections, tags, parser; that only the current state is shown is the paper's"),
-    "dtype": Setting("bfloat16"),
-    "load_in_4bit": Setting(False),
+    **_ours(dtype="bfloat16", load_in_4bit=False),
 }
 """Field → its value in these presets; `PAPER_PRESETS` has the game."""
 
 MACHINE: dict[str, Setting] = {
-    "token_budget": Setting(8192),
-    "max_rows": Setting(512),
-    "device": Setting("auto"),
-    "engine": Setting("auto"),
-    "gradient_checkpointing": Setting(True),
-    "chat_template": Setting(""),
-    "chat_template_kwargs": Setting({}),
-    "report_to": Setting("none"),
-    "save_rollouts": Setting(False),
-    "threads": Setting(0),
+    **_ours(token_budget=8192, max_rows=512, device="auto", engine="auto", gradient_checkpointing=True),
+    **_ours(chat_template="", chat_template_kwargs={}, report_to="none", save_rollouts=False, threads=0),
 }
 """Fields for the machine, the model's files or a tracker, all ours."""
 
@@ -177,7 +164,7 @@ PRESETS: dict[str, dict[str, Any]] = QUICKSTART_PRESETS | {
 
 
 def of_game(game: Game) -> dict[str, Setting]:
-    """The settings of a run that follow from its game."""
+    """The settings that follow from the game of a run."""
     engine: Any = _later if game.id in SCENARIOS else Setting
     return {
         "horizon": engine(game.horizon),
@@ -187,7 +174,7 @@ def of_game(game: Game) -> dict[str, Setting]:
 
 
 def origin_of(field: str, value: object) -> Origin:
-    """The origin of a value of any run; a value that differs from the paper's presets is ours.
+    """The origin of a field's value in any run: as in the paper's presets if the value is the same, otherwise ours.
 
     >>> origin_of("group_size", 100), origin_of("group_size", 32), origin_of("temperature", 1.25)
     ('paper', 'ours', "authors' later experiments")
@@ -201,7 +188,7 @@ def origin_of(field: str, value: object) -> Origin:
 
 
 def remark(field: str, default: object) -> str:
-    """The remark about these presets in the help of a flag; empty for values that are ours and equal the default."""
+    """The help text of a flag about the paper's presets; empty if they use our default."""
     setting = {**SETTINGS, **MACHINE}.get(field)
     if setting is None or (setting.origin == "ours" and setting.value == default):
         return ""

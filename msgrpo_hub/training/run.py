@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from accelerate import Accelerator
@@ -23,38 +24,22 @@ from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.names import exists, is_folder, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import check
-from msgrpo_hub.games import distinct_boards
+from msgrpo_hub.games import distinct_boards, episode_seed
 from msgrpo_hub.models.devices import on_threads
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rendering.charts import plot_curves
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.storage.shards import write_table
+from msgrpo_hub.training import machine
 from msgrpo_hub.training.acting import MakeActor, actor_of
 from msgrpo_hub.training.adapter import save_adapter
 from msgrpo_hub.training.callbacks import Callback, RolloutLog, Run, TrackerLog, run_origin
 from msgrpo_hub.training.config import TrainConfig, fingerprint, fixed_fields, to_toml
-from msgrpo_hub.training.machine import (
-    agreed,
-    check_memory,
-    choose_threads,
-    make_accelerator,
-    pin_sources,
-    read_provenance,
-    record,
-)
+from msgrpo_hub.training.machine import agreed, read_provenance
 from msgrpo_hub.training.metrics import append_metrics, read_metrics
 from msgrpo_hub.training.run_folder import Progress, RunFolder, load_checkpoint, locked, save_checkpoint
-from msgrpo_hub.training.summary import (
-    check_start,
-    episode_table,
-    left_out,
-    outcome,
-    play_test,
-    read_summary,
-    replayed_episode,
-    scores,
-)
+from msgrpo_hub.training.summary import check_start, episode_table, outcome, play_test, read_summary, scores, table_players
 from msgrpo_hub.training.trainer import Trainer
 
 
@@ -94,7 +79,7 @@ def train(
     folder = RunFolder(Path(output_dir))
     make_actor = actor_of(acting, folder.acting)
     made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
-    accelerator = make_accelerator(config.device, config.report_to, folder.path)
+    accelerator = machine.make_accelerator(config.device, config.report_to, folder.path)
     main = accelerator.is_main_process
     with ExitStack() as held:
         held.enter_context(on_threads(None))
@@ -116,10 +101,15 @@ def train(
         held.callback(accelerator.end_training)
         held.callback(trainer.actor.close)
         held.enter_context(folder.disk_errors())
+        progress = Progress()
         with agreed(accelerator):
-            progress = _resume(trainer, config, folder)
-        rollouts = [RolloutLog()] if config.save_rollouts else []
-        own = [*rollouts, *([TrackerLog(accelerator)] if accelerator.log_with else [])]
+            if folder.checkpoint.exists():
+                run = fingerprint(config)
+                progress, state = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, run)
+                if isinstance(trainer.credit, LearningCredit):
+                    trainer.credit.load_state_dict(state)
+        own: list[Callback] = [RolloutLog()] if config.save_rollouts else []
+        own += [TrackerLog(accelerator)] if accelerator.log_with else []
         called = [*own, *callbacks] if main else []
         with agreed(accelerator):
             for callback in called:
@@ -140,17 +130,17 @@ def train(
                 started = time.monotonic()
                 update.metrics.update(trainer.evaluate())
                 update.metrics["seconds_validating"] = time.monotonic() - started
-                if update.metrics["validation_reward"] > progress.best_reward:
-                    progress = _keep(trainer, config, folder, progress, update.metrics["validation_reward"])
+                if (reward := update.metrics["validation_reward"]) > progress.best_reward:
+                    save_adapter(trainer.agent, folder.best, config.prompt_format)
+                    weights = {name: parameter.detach().cpu().clone() for name, parameter in trainer.parameters.items()}
+                    kept = weights if config.keeps_best else {}
+                    progress = replace(progress, best_update=index, best_reward=reward, best_weights=kept)
             for callback in called:
                 callback.on_update(update)
             if main:
                 append_metrics(folder.metrics, update.metrics)
-                credit = trainer.method.credit
-                state = credit.state_dict() if isinstance(credit, LearningCredit) else None
-                save_checkpoint(
-                    folder.checkpoint, trainer.parameters, trainer.optimizer, progress, fingerprint(config), credit=state
-                )
+                state = trainer.credit.state_dict() if isinstance(trainer.credit, LearningCredit) else {}
+                save_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, progress, fingerprint(config), state)
             bar.update()
             lines.append(update.metrics)
             with agreed(accelerator):
@@ -172,51 +162,24 @@ def _trainer(
 ) -> Trainer:
     """Loads the model and claims the folder for this run."""
     began = read_provenance(folder.provenance)
-    pinned, sources = pin_sources(config, began)
-    trainer = Trainer.from_config(pinned, accelerator, make_actor)
+    pinned, sources = machine.pin_sources(config, began)
+    trainer = Trainer(pinned, accelerator, make_actor)
     agent = trainer.agent
     settings = trainer.model.peft_config["default"]
     base = Path(str(settings.base_model_name_or_path)).resolve()
     if is_folder(base) and base != pocket_path().resolve():  # absolute, and with the hash of the folder as its revision
         settings.base_model_name_or_path, settings.revision = str(base), sources["base_commit"]
-    choose_threads(config.threads, began, agent.model.num_parameters())
+    machine.choose_threads(config.threads, began, agent.model.num_parameters())
     games = trainer.starts.games.values()
     engine = agent.chosen_engine(longest_prompts(games, format_of(agent)))
     with agreed(accelerator), folder.disk_errors():
         if accelerator.is_main_process:
-            check_memory(
-                agent,
-                games,
-                episodes=max(
-                    config.groups * config.group_size, config.test_episodes, config.eval_episodes * bool(config.eval_every)
-                ),
-                learned=config.groups * config.selected_per_group,
-                token_budget=config.token_budget,
-                checkpointing=config.gradient_checkpointing,
-            )
+            machine.check_memory(agent, games, config)
             numeric = {name: getattr(config, name) for name in ("max_rows", "token_budget", "gradient_checkpointing")}
             numeric |= {"processes": accelerator.num_processes, "acting": trainer.actor.name}
             folder.claim(to_toml(config))
-            record(folder.provenance, sources, agent.model.device.type, engine, numeric, accept_rounding)
+            machine.record(folder.provenance, sources, agent.model.device.type, engine, numeric, accept_rounding)
     return trainer
-
-
-def _resume(trainer: Trainer, config: TrainConfig, folder: RunFolder) -> Progress:
-    """Loads the checkpoint of a run that resumes."""
-    if not folder.checkpoint.exists():
-        return Progress()
-    progress, state = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, fingerprint(config))
-    if isinstance(trainer.method.credit, LearningCredit):
-        trainer.method.credit.load_state_dict(state)
-    return progress
-
-
-def _keep(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: Progress, reward: float) -> Progress:
-    """Saves the best adapter so far."""
-    save_adapter(trainer.agent, folder.best, config.prompt_format)
-    weights = {name: parameter.detach().cpu().clone() for name, parameter in trainer.parameters.items()}
-    kept = weights if config.keeps_best else {}
-    return replace(progress, best_update=progress.updates, best_reward=reward, best_weights=kept)
 
 
 def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: Progress) -> dict[str, Any]:
@@ -235,11 +198,12 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
     summary: dict[str, Any] = {"model": config.model, "seed": config.seed, "episodes": config.test_episodes}
     tables, played = list[dict[str, Any]](), {}
     for name, game in games.items() if config.test_episodes else ():
-        seeds = trainer.starts.test(name)
+        seeds = [episode_seed(name, "test", index) for index in range(config.test_episodes)]
         played[name] = play_test(game, adapter, seeds, config.eval_temperature)
         rows = {player.name: scores(game, player) for player in played[name]}
         table = {"game": name, "boards": distinct_boards(name, tuple(seeds)), "players": list(rows), **rows}
-        tables.append(table | ({"left_out": unknown} if (unknown := left_out(game)) else {}))
+        unknown = [f"{player} does not know {name}: left out" for player in table_players(game) if player not in rows]
+        tables.append(table | ({"left_out": unknown} if unknown else {}))
     if not tables:
         summary["game"] = next(iter(games))
     else:
@@ -250,7 +214,8 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
 
         # 3) a replay of the adapter where it gains most on the base
         by_name = {player.name: player for player in played[first["game"]]}
-        index = replayed_episode(by_name["base"], by_name["adapter"])
+        pairs = zip(by_name["base"].sampled, by_name["adapter"].sampled, strict=True)
+        index = int(np.argmax([adapted.reward - base.reward for base, adapted in pairs]))
         pair = [(name, by_name[name].sampled[index]) for name in ("base", "adapter")]
         drawn = replay_svg(games[first["game"]], pair, find_format(config.prompt_format, may_import=True))
         write_atomically(folder.replay, lambda beside: beside.write_text(drawn, encoding="utf-8"))

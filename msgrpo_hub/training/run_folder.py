@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -51,19 +52,10 @@ class RunFolder:
         self.acting = path / ".acting.new"
 
     def check(self, fields: Mapping[str, Any], resume: bool) -> None:
-        """Checks that the folder is writable and holds nothing, or the same run to resume. Creates the folder if needed.
-
-        Args:
-            fields: the fixed fields of the run's configuration.
-            resume: whether the run may have started.
-
-        Raises:
-            UserError: the folder holds another run or cannot be written.
-        """
+        """Creates the folder if needed. Raises `UserError` unless it is writable and empty, or with `resume` has the same run."""
         where = repr(str(self.path))
-        seeds = [path.name for path in seed_folders(self.path)]
-        if seeds:
-            names = ", ".join(seeds[:3])
+        if seeds := seed_folders(self.path):
+            names = ", ".join(path.name for path in seeds[:3])
             raise UserError(f"{where} holds a run with several seeds ({names}): add --seeds, or name another --output-dir")
         if self.config.exists():
             if not resume:
@@ -88,17 +80,13 @@ class RunFolder:
             ) from error
 
     def claim(self, config: str) -> None:
-        """Writes the configuration, or deletes the temporary files of a killed run.
-
-        Args:
-            config: the configuration as TOML.
-        """
+        """Writes the configuration, given as TOML, or deletes the temporary files of a killed run."""
         if not self.config.exists():
             write_atomically(self.config, lambda beside: beside.write_text(config, encoding="utf-8"))
             return
         folders = (self.adapter, self.best, self.rollouts)
-        left = [path.with_name(f".{path.name}.new") for path in vars(self).values() if path != self.path]
-        left += [self.acting, *(path for folder in folders for path in folder.rglob(".*.new"))]
+        left = [self.acting, *(path.with_name(f".{path.name}.new") for path in vars(self).values() if path != self.path)]
+        left += [path for folder in folders for path in folder.rglob(".*.new")]
         left += [path for folder in (self.path, *folders) for path in folder.glob(".tmp*") if _TORN.fullmatch(path.name)]
         for path in left:
             if path.is_dir():
@@ -126,22 +114,15 @@ class RunFolder:
 
 def seed_folders(folder: Path) -> list[Path]:
     """The runs in the folder of several seeds, `seed-0` and so on, by seed."""
-    found = {
-        int(m[1]): path for path in folder.glob("seed-*") if (m := SEED.fullmatch(path.name)) and (path / "config.toml").exists()
-    }
-    return [path for _, path in sorted(found.items())]
+    found = [path for path in folder.glob("seed-*") if SEED.fullmatch(path.name) and (path / "config.toml").exists()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("seed-")))
 
 
 @contextmanager
 def locked(folder: Path, made: Sequence[Path] = ()) -> Iterator[None]:
-    """Holds the lock of a run folder.
+    """Holds the lock of a run folder, or raises `UserError` if another process trains there.
 
-    Args:
-        folder: of the run.
-        made: folders that were created for this run, innermost first; removed afterwards if they hold nothing.
-
-    Raises:
-        UserError: another process trains there.
+    `made` are the folders that were created for this run, innermost first; they are removed afterwards if they hold nothing.
     """
     lock = FileLock(folder / LOCK)
     try:
@@ -184,26 +165,18 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     run: str,
-    credit: Mapping[str, Tensor] | None = None,
+    credit: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
     """Writes adapter weights, optimiser moments and progress, atomically and with a checksum.
 
-    An exact resume needs no generator state, because every random stream is a function of (seed, update).
-
-    Args:
-        path: of the file.
-        parameters: of the adapter, by name.
-        optimizer: AdamW over these parameters.
-        progress: of the run.
-        run: fingerprint of the configuration.
-        credit: the state of a credit that learns.
+    An exact resume needs no generator state, because every random stream is a function of (seed, update). `run` is the
+    fingerprint of the configuration, `credit` the state of a credit that learns.
     """
-    tensors = {f"weight/{name}": parameter.detach() for name, parameter in parameters.items()}
+    parts: dict[str, Mapping[str, Tensor]] = {"weight": parameters, "credit": credit, "best": progress.best_weights}
+    tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     for name, parameter in parameters.items():
         tensors |= {f"{key}/{name}": value for key, value in optimizer.state.get(parameter, {}).items()}
-    tensors |= {f"credit/{name}": value.detach() for name, value in (credit or {}).items()}
-    tensors |= {f"best/{name}": value for name, value in progress.best_weights.items()}
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     state = {name: getattr(progress, name) for name in ("updates", "best_update", "best_reward")}
     metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state)}
     metadata["digest"] = _digest(metadata, tensors)
@@ -213,31 +186,31 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, run: str
 ) -> tuple[Progress, dict[str, Tensor]]:
-    """Loads a checkpoint into the parameters and the optimiser.
+    """Loads a checkpoint into the parameters and the optimiser. Returns the progress of the run and the state of its credit.
 
-    Returns:
-        The progress of the run, and the state of its credit, empty if the credit does not learn.
-
-    Raises:
-        UserError: the file is damaged, of another format, or of another run.
+    Raises `UserError` if the file is damaged, of another format, or of another run.
     """
+
+    def refused(reason: str) -> UserError:
+        return UserError(f"cannot load the checkpoint {str(path)!r}: {reason}; delete it to start again, or name another folder")
+
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise _refused(path, f"it cannot be read ({error})") from error
+        raise refused(f"it cannot be read ({error})") from error
     if metadata.get("format") != FORMAT:
-        raise _refused(path, f"its format is {metadata.get('format')!r}, expected {FORMAT!r}")
+        raise refused(f"its format is {metadata.get('format')!r}, expected {FORMAT!r}")
     if metadata.pop("digest", "") != _digest(metadata, tensors):
-        raise _refused(path, "its checksum is wrong, so it is damaged")
+        raise refused("its checksum is wrong, so it is damaged")
     parts: dict[str, dict[str, Tensor]] = {"weight": {}, "credit": {}, "best": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
         parts.setdefault(part, {})[name] = tensor
     weights, credit, best = (parts.pop(part) for part in ("weight", "credit", "best"))
     if metadata["run"] != run or weights.keys() != parameters.keys():
-        raise _refused(path, "it belongs to a run with another configuration")
+        raise refused("it belongs to a run with another configuration")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
@@ -253,7 +226,3 @@ def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _refused(path: Path, reason: str) -> UserError:
-    return UserError(f"cannot load the checkpoint {str(path)!r}: {reason}; delete it to start again, or name another folder")

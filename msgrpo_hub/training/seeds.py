@@ -18,10 +18,9 @@ from msgrpo_hub.fields import check
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.seed_curves import SeedLines
-from msgrpo_hub.training.config import TrainConfig, fixed_fields, stored_config
+from msgrpo_hub.training.config import TrainConfig, fixed_fields, parse_games, stored_config
 from msgrpo_hub.training.metrics import Metrics, read_metrics
 from msgrpo_hub.training.run_folder import SEED, RunFolder, seed_folders
-from msgrpo_hub.training.starts import parse_games
 from msgrpo_hub.training.summary import read_summary
 
 FIGURES = ("reward", "success", "reward_greedy", "success_greedy")
@@ -98,14 +97,13 @@ def find_variants(folders: Iterable[Path]) -> list[Variant]:
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings that make two runs one variant."""
+    """The settings that two runs of one variant share."""
     return {name: value for name, value in fixed_fields(config).items() if name not in ("seed", "save_rollouts")}
 
 
 def siblings(path: Path) -> dict[int, Summary]:
     """The summaries by seed of the finished runs beside `path` with its settings, itself included; empty without others."""
-    found: dict[int, Summary] = {}
-    path = path.resolve()
+    path, found = path.resolve(), dict[int, Summary]()
     own = settings(stored_config(RunFolder(path).config))
     for run in map(RunFolder, seed_folders(path.parent) if SEED.fullmatch(path.name) else []):
         config = stored_config(run.config)
@@ -123,12 +121,7 @@ def tables_of(summary: Summary) -> dict[str, Mapping[str, Any]]:
 
 
 def figures(summaries: Mapping[int, Summary], player: str = "adapter") -> dict[str, dict[str, OverSeeds]]:
-    """Game → figure (reward, success, and both greedy) → its values over the training seeds.
-
-    Args:
-        summaries: by training seed, of finished runs of one configuration.
-        player: whose figures.
-    """
+    """Game → figure (reward, success, and both greedy) of a player → its values over the training seeds of finished runs."""
     tables = {seed: tables_of(summary) for seed, summary in summaries.items()}
     found: dict[str, dict[str, OverSeeds]] = {}
     for game in next(iter(tables.values()), {}):
@@ -181,12 +174,15 @@ def seed_table(variants: Sequence[Variant]) -> str:
         for player in tables_of(summary)[game]["players"]:
             if player == "adapter":
                 for label, of in own.items():
-                    cells = [cell for name in names for cell in _cells(of[name], of[f"{name}_greedy"])]
-                    rows.append([label, str(len(of["reward"].by_seed)), *cells])
+                    rows.append([label, str(len(of["reward"].by_seed))])
+                    for name in names:
+                        values, std = of[name].by_seed.values(), of[name].std
+                        numbers = (min(values), max(values), of[f"{name}_greedy"].mean)
+                        rows[-1] += [str(of[name]), "–" if std is None else f"{std:.3f}", *(f"{n:z.3f}" for n in numbers)]
                 continue
             every = [played[game] for summaries in finished.values() if game in (played := figures(summaries, player))]
-            values = {(name, value) for of in every for name, figure in of.items() for value in figure.by_seed.values()}
-            if every and len(values) == len(every[0]):  # the same in all runs of all variants
+            distinct = {(name, value) for of in every for name, figure in of.items() for value in figure.by_seed.values()}
+            if every and len(distinct) == len(every[0]):  # the same in all runs of all variants
                 means = [(f"{every[0][name].mean:z.3f}", f"{every[0][f'{name}_greedy'].mean:z.3f}") for name in names]
                 rows.append([player, "", *(cell for mean, greedy in means for cell in (mean, "", "", "", greedy))])
         title = (
@@ -206,12 +202,6 @@ def seed_table(variants: Sequence[Variant]) -> str:
     return "\n".join(["\n\n".join(blocks), *remarks]).strip()
 
 
-def _cells(sampled: OverSeeds, greedy: OverSeeds) -> list[str]:
-    values = sampled.by_seed.values()
-    std = "–" if sampled.std is None else f"{sampled.std:.3f}"
-    return [str(sampled), std, f"{min(values):z.3f}", f"{max(values):z.3f}", f"{greedy.mean:z.3f}"]
-
-
 # ---- curves
 
 X_AXES: dict[str, tuple[str, Callable[[SeedRun], Iterable[float]]]] = {
@@ -226,12 +216,7 @@ X_AXES: dict[str, tuple[str, Callable[[SeedRun], Iterable[float]]]] = {
 
 
 def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
-    """The rewards of a variant on its first game: in training, in validation, and in the final test.
-
-    Args:
-        variant: some of whose runs have updates.
-        x: a key of `X_AXES`.
-    """
+    """The rewards of a variant on its first game: in training, in validation, and in the final test. `x` is from `X_AXES`."""
     config = next(iter(variant.runs.values())).config
     game, *others = parse_games(config.game)
     summaries = variant.finished

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -46,40 +47,29 @@ class Played:
     greedy: list[Episode]
 
 
-def references(game: Game) -> tuple[list[str], list[str]]:
-    """The scripted players of the table, above and below the models."""
-    solved = is_solvable(base_game(game))
-    return (["silent", "random"], ["optimal"]) if solved else (["silent", "random", "random-safe"], ["greedy"])
+def table_players(game: Game) -> list[str]:
+    """The rows of the table: scripted players, the base, the adapter, and the reference: optimal play, or else greedy play."""
+    if is_solvable(base_game(game)):
+        return ["silent", "random", "base", "adapter", "optimal"]
+    return ["silent", "random", "random-safe", "base", "adapter", "greedy"]
 
 
 def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float) -> list[Played]:
-    """Plays the same test episodes with the scripted players, the base and the adapter.
-
-    The last row is the reference: optimal play if the game is solvable, otherwise the greedy player if it knows the game.
-    """
-
-    def play(policy: Policy) -> list[Episode]:
-        return play_episodes(game, policy, [(seed, 0) for seed in seeds], prompt_format=agent.prompt_format)
-
-    def scripted(name: str) -> Played:
-        episodes = play(ScriptedPolicy(SCRIPTED[name]))
-        return Played(name, episodes, episodes)
-
-    def model(name: str) -> Played:
-        return Played(name, play(replace(agent, temperature=temperature)), play(replace(agent, temperature=0.0)))
-
-    before, after = references(game)
-    played = [scripted(name) for name in before]
-    with cast(PeftModel, agent.model).disable_adapter():
-        played.append(model("base"))
-    played.append(model("adapter"))
-    return played + [scripted(name) for name in after if can_play(name, game)]
-
-
-def left_out(game: Game) -> list[str]:
-    """The references that cannot play a game, each with the reason."""
-    before, after = references(game)
-    return [f"{name} does not know {game.id}: left out" for name in (*before, *after) if not can_play(name, game)]
+    """Plays the same test episodes with each player of the table that knows the game."""
+    played = []
+    for name in table_players(game):
+        policies: list[Policy]
+        if is_model := name in ("base", "adapter"):
+            policies = [replace(agent, temperature=temperature), replace(agent, temperature=0.0)]
+        elif can_play(name, game):
+            policies = [ScriptedPolicy(SCRIPTED[name])]
+        else:
+            continue
+        with cast(PeftModel, agent.model).disable_adapter() if name == "base" else nullcontext():
+            keys = [(seed, 0) for seed in seeds]
+            episodes = [play_episodes(game, policy, keys, prompt_format=agent.prompt_format) for policy in policies]
+        played.append(Played(name, episodes[0], episodes[is_model]))
+    return played
 
 
 def scores(game: Game, played: Played) -> dict[str, Any]:
@@ -102,12 +92,9 @@ def scores(game: Game, played: Played) -> dict[str, Any]:
 
 
 def episode_table(played: Sequence[Played], origin: Origin, prompt_format: str) -> pa.Table:
-    """Every test episode of every player, one row each.
+    """Every test episode of every player, one row each; a scripted player's once, without a temperature.
 
-    Args:
-        played: the players' episodes; a scripted player's are written once, without a temperature.
-        origin: of the run; its temperature is for sampled play, and greedy play has temperature 0.
-        prompt_format: name of the format of all prompts.
+    The temperature of `origin` is for sampled play. All prompts have the same format.
     """
     parts = []
     for player in played:
@@ -119,12 +106,6 @@ def episode_table(played: Sequence[Played], origin: Origin, prompt_format: str) 
             both = tables(rollouts, replace(own, temperature=temperature), [judged(episode) for episode in episodes])
             parts.append(both["default"])
     return pa.concat_tables(parts)
-
-
-def replayed_episode(base: Played, adapter: Played) -> int:
-    """The index of the test episode for the replay: the adapter's largest margin in reward, the first of equals."""
-    margins = [a.reward - b.reward for a, b in zip(adapter.sampled, base.sampled, strict=True)]
-    return int(np.argmax(margins))
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -162,16 +143,10 @@ def table(summary: Mapping[str, Any]) -> str:
 
 
 def outcome(config: TrainConfig, metrics: Sequence[Metrics], weights: Mapping[str, Tensor]) -> dict[str, str]:
-    """The likely cause and the remedy if a run, or its rewards, taught nothing.
+    """The likely cause and the remedy if a run, or its rewards, taught nothing; otherwise empty.
 
-    Args:
-        config: of the run.
-        metrics: of all its updates.
-        weights: of the adapter by name. New LoRA matrices B are 0.
-
-    Returns:
-        One line as `learned_nothing`, or as `rewards_taught_nothing` if a teacher taught the adapter; empty if rewards taught
-        something or were not used.
+    One line as `learned_nothing`, or as `rewards_taught_nothing` if a teacher taught the adapter. `weights` are those of the
+    adapter by name; new LoRA matrices B are 0.
     """
     rewarded = [line for line in metrics if "zero_variance_groups" in line]
     if rewarded and all(line["zero_variance_groups"] >= config.groups for line in rewarded):
@@ -185,10 +160,6 @@ def outcome(config: TrainConfig, metrics: Sequence[Metrics], weights: Mapping[st
 
 def check_start(config: TrainConfig, metrics: Sequence[Metrics]) -> None:
     """Warns once after three updates in a row without any advantage, unless every episode succeeds.
-
-    Args:
-        config: of the run.
-        metrics: of its updates so far.
 
     Raises:
         UserError: the first three updates with rewards had no parsed reply, and more updates follow. A resumed run continues.

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from dataclasses import replace
+from typing import cast
 
 import torch
 from accelerate import Accelerator
@@ -24,17 +24,11 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import stream
-from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.games import Game, episode_seed, make_game, stream
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.msgrpo import (
-    Credit,
     CreditContext,
-    CreditFunction,
-    LossNormalisation,
     LossTerms,
-    Sampler,
-    Scale,
     SelectedEpisode,
     Selection,
     credit_function,
@@ -44,118 +38,80 @@ from msgrpo_hub.msgrpo import (
 )
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.acting import LARGEST_RATIO, Actor, EngineActor, MakeActor, Teacher, careful_thought, check_distance
+from msgrpo_hub.training.acting import LARGEST_K3, LARGEST_RATIO, Actor, EngineActor, MakeActor, Teacher, careful_thought
 from msgrpo_hub.training.adapter import learning_mode, load_agent
 from msgrpo_hub.training.batch import Pack, largest_tree, pack, shared_prefix, to_samples
 from msgrpo_hub.training.callbacks import Update
-from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.metrics import Metrics, mean_over_games, memory_mb, play_metrics, ratio_metrics, teacher_metrics
-from msgrpo_hub.training.starts import Start, StartStates
+from msgrpo_hub.training.config import TrainConfig, parse_games
+from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics, ratio_metrics
+
+Start = tuple[str, int]
+"""(game id, seed of the initial state)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """The settings of MS-GRPO; fields as in `TrainConfig`."""
+class StartStates:
+    """The games of a run, as `parse_games` reads them, and the initial states of its updates on boards of the train split."""
 
-    group_size: int
-    selected_per_group: int
-    sampler: Sampler
-    credit: Credit | CreditFunction
-    scale: Scale
-    normalisation: LossNormalisation
-    format_penalty: float
-    epsilon_low: float
-    epsilon_up: float
-    beta: float
+    def __init__(self, games: str, seed: int = 0, groups: int = 1) -> None:
+        self.games: dict[str, Game] = {name: make_game(name) for name in parse_games(games)}
+        self.order, self.seed, self.groups = dealing_order(games), seed, groups
+
+    def of_update(self, index: int) -> list[Start]:
+        """The starts of the groups of update `index`, from 1."""
+        numbers = range((index - 1) * self.groups, index * self.groups)
+        games = [(self.order[number % len(self.order)], number) for number in numbers]
+        return [(game, episode_seed(game, "train", number, self.seed)) for game, number in games]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Optimisation:
-    """The settings of AdamW and of its batches; fields as in `TrainConfig`."""
+def dealing_order(games: str) -> tuple[str, ...]:
+    """The games of successive groups over one round, spread as evenly as the weights allow (smooth weighted round robin).
 
-    learning_rate: float
-    learning_rate_end: float = 1.0
-    warmup: int = 0
-    updates: int = 1
-    taught: int = 0
-    minibatches: int = 1
-    gradient_clip: float = 1.0
-    token_budget: int = 2048
-
-    def rate(self, index: int) -> float:
-        """The learning rate of update `index`: linear warm-up × linear decay, over the taught updates and again over the rest."""
-        before, last = (0, self.taught) if index <= self.taught else (self.taught, self.updates)
-        warm = min((index - before) / self.warmup, 1.0) if self.warmup else 1.0
-        done = (index - before - 1) / max(last - before - 1, 1)
-        return self.learning_rate * warm * (1.0 - (1.0 - self.learning_rate_end) * done)
+    >>> dealing_order("Snake-Solo-v1=3,Snake-Short-v1=1")
+    ('Snake-Solo-v1', 'Snake-Solo-v1', 'Snake-Short-v1', 'Snake-Solo-v1')
+    """
+    weights = parse_games(games)
+    total, credit, order = sum(weights.values()), dict.fromkeys(weights, 0), []
+    for _ in range(total):
+        credit = {name: value + weights[name] for name, value in credit.items()}
+        chosen = max(credit, key=lambda name: credit[name])
+        credit[chosen] -= total
+        order.append(chosen)
+    return tuple(order)
 
 
 class Trainer:
     """A base model with a LoRA adapter, its optimiser, and the updates of a run.
 
     Args:
-        agent: the model with its adapter; the loss uses its temperature.
-        starts: the games and initial states.
-        method: settings of MS-GRPO.
-        optimisation: settings of the optimiser.
-        actor: plays the episodes of updates.
-        teacher: plays the episodes of taught updates.
+        config: the settings of the run.
         accelerator: the processes.
-        seed: seed of the run.
-        eval_temperature: sampling temperature of validation episodes.
+        make_actor: creates the player of the training episodes.
+
+    Raises:
+        UserError: the model cannot be loaded, or a variant that the configuration names.
     """
 
-    def __init__(
-        self,
-        agent: LanguageModel,
-        starts: StartStates,
-        method: Method,
-        optimisation: Optimisation,
-        *,
-        actor: Actor,
-        teacher: Actor | None = None,
-        accelerator: Accelerator,
-        seed: int = 0,
-        eval_temperature: float = 1.0,
-    ) -> None:
-        self.agent, self.starts, self.method, self.optimisation = agent, starts, method, optimisation
-        self.actor, self.teacher, self.accelerator = actor, teacher, accelerator
-        self.seed, self.temperature, self.eval_temperature = seed, agent.temperature, eval_temperature
-        self.model, self.engine = cast(PeftModel, agent.model), agent.engine
-        self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=optimisation.learning_rate, weight_decay=0.0)
-
-    @classmethod
-    def from_config(cls, config: TrainConfig, accelerator: Accelerator, make_actor: MakeActor = EngineActor) -> Self:
-        """Loads the model of a configuration and creates its trainer. Raises `UserError` if the model cannot be loaded."""
-        credit = deepcopy(config.choice("credit"))  # a credit that learns belongs to one run
-        credit_function(credit)
-        variants = {"sampler": config.choice("sampler"), "credit": credit, "scale": config.choice("advantage_scale")}
-        variants["normalisation"] = config.choice("loss_normalisation")
-        agent, teacher = load_agent(config, accelerator), None
+    def __init__(self, config: TrainConfig, accelerator: Accelerator, make_actor: MakeActor = EngineActor) -> None:
+        self.config, self.accelerator = config, accelerator
+        self.credit = deepcopy(config.choice("credit"))  # a credit that learns belongs to one run
+        credit_function(self.credit)
+        self.sampler, self.scale = config.choice("sampler"), config.choice("advantage_scale")
+        self.normalisation = config.choice("loss_normalisation")
+        self.starts, self.agent = StartStates(config.game, config.seed, config.groups), load_agent(config, accelerator)
+        self.actor: Actor = make_actor(self.agent)
+        self.teacher: EngineActor | None = None
         if config.taught:
-            thoughts = careful_thought if config.teacher_thoughts else None
-            teacher = EngineActor(Teacher(agent, ScriptedPolicy(SCRIPTED[config.teaching_player]), thoughts))
-        episodes = {"validation": config.eval_episodes, "test": config.test_episodes}
-        return cls(
-            agent,
-            StartStates(config.game, seed=config.seed, groups=config.groups, **episodes),
-            Method(**variants, **_fields(config, "group_size selected_per_group format_penalty epsilon_low epsilon_up beta")),
-            Optimisation(
-                **_fields(config, "learning_rate learning_rate_end warmup updates taught minibatches gradient_clip token_budget")
-            ),
-            actor=make_actor(agent),
-            teacher=teacher,
-            accelerator=accelerator,
-            seed=config.seed,
-            eval_temperature=config.eval_temperature,
-        )
+            player = ScriptedPolicy(SCRIPTED[config.teaching_player])
+            self.teacher = EngineActor(Teacher(self.agent, player, careful_thought if config.teacher_thoughts else None))
+        self.model, self.engine, self.temperature = cast(PeftModel, self.agent.model), self.agent.engine, config.temperature
+        self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
 
     def update(self, index: int) -> Update:
         """Update number `index`, from 1: plays the groups, credits their steps, selects episodes and learns from them."""
         # 1) G episodes from each initial state; in a taught update the teacher plays one
-        started, method = time.monotonic(), self.method
-        taught = index <= self.optimisation.taught
+        started, config = time.monotonic(), self.config
+        taught = index <= config.taught
         if taught:
             assert self.teacher
             with without_adapter(self.model):  # thoughts come from the base model
@@ -168,12 +124,12 @@ class Trainer:
         plan = imitation(groups) if taught else self.select(groups, index)
 
         # 3) one optimiser step per minibatch
-        count = 1 if taught else self.optimisation.minibatches
+        count = 1 if taught else config.minibatches
         parts = [plan.selected[number::count] for number in range(count)]
         batches = [self.packed(part) for part in parts if part]
         learned = self.sampler_distance(batches, index) if not (taught or self.actor.is_exact) else {}
-        if any(isinstance(layer, nn.Dropout) and layer.p for layer in self.model.modules()):
-            torch.manual_seed(int(stream(self.seed, "dropout", index).integers(2**62)))
+        if config.lora_dropout:  # the only use of torch's global generator; own credits and callbacks may use it too
+            torch.manual_seed(int(stream(config.seed, "dropout", index).integers(2**62)))
         steps = []
         for packs in batches:
             steps.append(self.step(self.gradient(packs, taught), index))
@@ -181,39 +137,41 @@ class Trainer:
         learned |= {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} if steps else nothing
 
         # 4) a credit that learns
-        if isinstance(method.credit, LearningCredit) and not taught:
-            own = method.credit.update(groups, plan.returns, plan.context)
+        if isinstance(self.credit, LearningCredit) and not taught:
+            own = self.credit.update(groups, plan.returns, plan.context)
             learned |= {f"credit/{name}": value for name, value in own.items()}
 
         # 5) metrics
         if taught:
-            measured = {**teacher_metrics(groups), "seconds_acting": acted - started}
+            episodes = [episode for group in groups for episode in group.episodes]
+            means = {name: sum(getattr(e, name) for e in episodes) / len(episodes) for name in ("reward", "success")}
+            measured = {f"teacher_{name}": mean for name, mean in means.items()} | {"seconds_acting": acted - started}
             learned = {name: learned[name] for name in ("loss", "gradient_norm", "learning_rate")}
         else:
             played = play_metrics(groups, plan.returns, plan.step_advantages, acted - started, len(self.starts.games))
             measured = {"temperature": self.temperature, **played}
         cost = {"seconds_training": time.monotonic() - acted, "memory_mb": memory_mb(self.model.device.type)}
-        metrics = {"update": float(index), **measured, **learned, **cost}
         return Update(
             index=index,
             groups=groups,
             advantages=plan.advantages,
             step_advantages=plan.step_advantages,
             selected=plan.selected,
-            metrics=metrics,
+            metrics={"update": float(index), **measured, **learned, **cost},
         )
 
     def act(self, starts: Sequence[Start]) -> list[Group]:
         """Plays G episodes from each start."""
-        return self.played_by(self.actor, starts, self.method.group_size)
+        return self.played_by(self.actor, starts, self.config.group_size)
 
     def played_by(self, actor: Actor, starts: Sequence[Start], size: int) -> list[Group]:
-        """Groups of `size` episodes; every process plays its share and receives all."""
+        """Groups of `size` episodes; every process plays its share and receives all. On servers the first one plays all."""
         keys = [(game, seed, member) for game, seed in starts for member in range(size)]
-        mine = actor.share(keys, self.accelerator.process_index, self.accelerator.num_processes)
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        mine = keys[process::processes] if actor.is_exact else keys if process == 0 else []
         with out_of_memory("sampling", "--max-rows"):
             episodes: list[Episode] = actor.play(self.starts.games, mine)
-        if self.accelerator.num_processes > 1:
+        if processes > 1:
             episodes = gather_object(episodes)
         played = {(episode.game_id, episode.seed, episode.member): episode for episode in episodes}
         return [
@@ -223,17 +181,17 @@ class Trainer:
 
     def select(self, groups: Sequence[Group], index: int) -> Selection:
         """Returns, advantages, credit and selection of update `index`."""
-        method = self.method
-        context = CreditContext(format_penalty=method.format_penalty, scale=method.scale, update=index)
-        return select(groups, method.credit, method.sampler, context, method.selected_per_group, self.seed)
+        config = self.config
+        context = CreditContext(format_penalty=config.format_penalty, scale=self.scale, update=index)
+        return select(groups, self.credit, self.sampler, context, config.selected_per_group, config.seed)
 
     def packed(self, selected: Sequence[SelectedEpisode]) -> list[Pack]:
         """The steps of these episodes as batches for the engine: trees with shared prefixes, or rows."""
-        samples = to_samples(selected, self.method.normalisation)
+        samples = to_samples(selected, self.normalisation)
         longest = max(samples, key=lambda sample: len(sample.token_ids))
         tail, width = len(longest.token_ids) - shared_prefix(samples), self.model.config.get_text_config().hidden_size
         trees = self.engine.shares_prefixes(longest.completion.prompt_ids, len(longest.completion.token_ids))
-        return pack(samples, self.optimisation.token_budget, largest_tree(tail, width) if trees else 0)
+        return pack(samples, self.config.token_budget, largest_tree(tail, width) if trees else 0)
 
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
         """Computes the gradient of an optimiser step, summed over all packs and processes. Returns loss, KL and clip fraction.
@@ -242,18 +200,19 @@ class Trainer:
             packs: the whole batch; each process takes its share.
             taught: the loss is −Σ n·log p_θ instead of the policy loss.
         """
-        method, process, processes = self.method, self.accelerator.process_index, self.accelerator.num_processes
+        config, processes = self.config, self.accelerator.num_processes
         totals, ratios = torch.zeros(3, dtype=torch.float64), list[Tensor]()
         self.optimizer.zero_grad()
         learning_mode(self.model)
         with out_of_memory("training", "--token-budget, or add --gradient-checkpointing"), self.engine.learning():
-            for packed in packs[process::processes]:
+            for packed in packs[self.accelerator.process_index :: processes]:
                 reference = None
-                if method.beta and not taught:
+                if config.beta and not taught:
                     with without_adapter(self.model):
                         reference = self.engine.log_probs(packed, self.temperature)
                 log_probs = self.engine.log_probs(packed, self.temperature)
-                tokens, old, advantages, weights = packed.entries(log_probs.device)
+                entries = (packed.tokens, packed.old_log_probs, packed.advantages, packed.weights)
+                tokens, old, advantages, weights = (part.to(log_probs.device) for part in entries)
                 if taught:
                     none = torch.zeros((), device=log_probs.device)
                     terms = LossTerms(-(weights * log_probs[tokens]).sum(), none, none)
@@ -265,9 +224,9 @@ class Trainer:
                         None if reference is None else reference[tokens],
                         advantages,
                         weights,
-                        epsilon_low=method.epsilon_low,
-                        epsilon_up=method.epsilon_up,
-                        beta=method.beta,
+                        epsilon_low=config.epsilon_low,
+                        epsilon_up=config.epsilon_up,
+                        beta=config.beta,
                         largest_ratio=math.inf if self.actor.is_exact else LARGEST_RATIO,
                     )
                 terms.loss.backward()
@@ -283,9 +242,9 @@ class Trainer:
 
     def step(self, terms: Metrics, index: int) -> Metrics:
         """One step of the optimiser with the present gradient. Raises `UserError` if it is not finite."""
-        rate = self.optimisation.rate(index)
+        rate = scheduled_rate(self.config, index)
         self.optimizer.param_groups[0]["lr"] = rate
-        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.optimisation.gradient_clip).item()
+        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.config.gradient_clip).item()
         if not (math.isfinite(terms["loss"]) and math.isfinite(norm)):
             raise UserError(
                 f"the loss of update {index} is {terms['loss']} and its gradient norm {norm}, expected finite numbers: "
@@ -310,21 +269,33 @@ class Trainer:
         if self.accelerator.num_processes > 1:
             totals = torch.stack(gather_object([totals])).sum(0)
         distance = float(totals[0] / totals[1])
-        check_distance(distance, index)
+        if not distance <= LARGEST_K3:  # also for NaN
+            raise UserError(
+                f"the servers sample from another distribution than the trainer computes: {distance:.3g} nats per token apart "
+                f"(k3) in update {index}; expected at most {LARGEST_K3}, so the same base and temperature. The weights are "
+                "unchanged; continue with --resume"
+            )
         return {"sampler_k3": distance}
 
     def evaluate(self) -> Metrics:
-        """Plays the validation episodes of every game with the current adapter."""
-        agent, metrics = replace(self.agent, temperature=self.eval_temperature), Metrics()
-        for name, game in self.starts.games.items():
-            episodes = play_episodes(game, agent, [(seed, 0) for seed in self.starts.validation(name)])
-            metrics[f"validation_reward/{name}"] = sum(episode.reward for episode in episodes) / len(episodes)
-            metrics[f"validation_success/{name}"] = sum(episode.success for episode in episodes) / len(episodes)
-        return mean_over_games(metrics)
+        """Plays the validation episodes with the current adapter: the mean over games, and each game if there are several."""
+        agent, games = replace(self.agent, temperature=self.config.eval_temperature), self.starts.games
+        keys = {name: [(episode_seed(name, "validation", k), 0) for k in range(self.config.eval_episodes)] for name in games}
+        played = {name: play_episodes(game, agent, keys[name]) for name, game in games.items()}
+        metrics = Metrics()
+        for figure in ("reward", "success"):
+            means = {name: sum(getattr(e, figure) for e in episodes) / len(episodes) for name, episodes in played.items()}
+            metrics[f"validation_{figure}"] = sum(means.values()) / len(means)
+            metrics |= {f"validation_{figure}/{name}": mean for name, mean in means.items() if len(means) > 1}
+        return metrics
 
 
-def _fields(config: TrainConfig, names: str) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in names.split()}
+def scheduled_rate(config: TrainConfig, index: int) -> float:
+    """The learning rate of an update: linear warm-up × linear decay, over the taught updates and again over the rest."""
+    before, last = (0, config.taught) if index <= config.taught else (config.taught, config.updates)
+    warm = min((index - before) / config.warmup, 1.0) if config.warmup else 1.0
+    done = (index - before - 1) / max(last - before - 1, 1)
+    return config.learning_rate * warm * (1.0 - (1.0 - config.learning_rate_end) * done)
 
 
 def imitation(groups: Sequence[Group]) -> Selection:

@@ -6,6 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from msgrpo_hub.evaluation.statistics import Interval, mean_interval, method_interval, welch
 from tests.evaluation.pairs import error
@@ -16,6 +19,15 @@ def test_a_method_interval_by_hand() -> None:
     interval = method_interval([0.0, 1.0, 2.0])
     assert interval is not None
     assert (interval.low, interval.high) == pytest.approx((1 - 4.302653 / math.sqrt(3), 1 + 4.302653 / math.sqrt(3)))
+
+
+@given(st.lists(st.floats(-100, 100), min_size=3, max_size=12), st.sampled_from([0.8, 0.95, 0.99]))
+def test_a_method_interval_is_students(means: list[float], level: float) -> None:
+    assume(np.ptp(means) > 1e-3)
+    interval, half = method_interval(means, level), scipy.stats.t.ppf((1 + level) / 2, len(means) - 1) * scipy.stats.sem(means)
+    assert interval
+    expected = np.mean(means) - half, np.mean(means) + half
+    assert (interval.low, interval.high) == pytest.approx(expected, rel=1e-6, abs=1e-6 * half)
 
 
 def training_runs(rng: np.random.Generator, seeds: int, episodes: int) -> np.ndarray:

@@ -25,6 +25,7 @@ def test_successes_are_compared_by_mcnemar_and_newcombe(counts: tuple[int, int, 
     cells = [(1, 1), (1, 0), (0, 1), (0, 0)]
     a, b = columns([cell for cell, count in zip(cells, counts, strict=True) for _ in range(count)])
     comparison = compare_paired(np.array(a, dtype=bool), np.array(b, dtype=bool), seed=0)
+    assert comparison.n == sum(counts)
     assert comparison.interval == newcombe(*counts)
     assert comparison.difference == pytest.approx((counts[2] - counts[1]) / sum(counts))
 

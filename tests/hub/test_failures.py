@@ -114,6 +114,17 @@ def test_a_server_error_of_the_hub_is_reported_as_such(loopback: Loopback, model
     assert "HTTP 503" in said(loopback.owner.attempt(load, model))
 
 
+@pytest.mark.parametrize("where", ["HEAD .*/resolve/", "GET .*/resolve/"])
+def test_a_rate_limit_during_a_download_is_waited_for(loopback: Loopback, model: str, where: str) -> None:
+    loopback.fail(where, status=429)
+    assert loopback.owner.call(load, model) == head(loopback, model)
+
+
+def test_a_rate_limit_of_the_hubs_api_is_reported(loopback: Loopback, model: str) -> None:
+    loopback.fail("GET /api/models/", status=429, times=99)
+    assert "the rate limit is reached: wait five minutes" in said(loopback.owner.attempt(load, model))
+
+
 def test_an_interrupted_download_is_completed(loopback: Loopback, model: str) -> None:
     loopback.fail("GET .*/resolve/.*/model.safetensors", status=0, truncate=100)
     assert loopback.owner.call(load, model) == head(loopback, model)

@@ -23,6 +23,7 @@ from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.evaluation.verify import verify_rollouts
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.hub.rollouts import load_rollouts as load_here
+from msgrpo_hub.hub.rollouts import supervised
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
 from msgrpo_hub.storage.shards import shards
 from tests.hub.commands import (
@@ -76,6 +77,15 @@ def test_a_run_is_one_private_commit_with_a_shard_of_each_table_per_block(loopba
     assert plain == [f"train-…-{n:05d}-{n:05d}-….parquet" for n in (1, 2, 3)]
     assert loopback.commits(repo, "dataset") == [f"{EPISODES} episodes of {LAKE}", "initial commit"]
     assert loopback.refs(repo, "dataset") == dict.fromkeys(("refs/heads/main", f"refs/tags/{FORMAT}"), pushed.commit)
+
+
+def test_examples_for_fine_tuning_are_the_parsed_replies_of_the_kept_episodes(saved: Path) -> None:
+    episodes = load_here(saved)
+    everything = supervised(episodes, keep=lambda _: True)
+    parsed = [step.completion.text for episode in episodes for step in episode.steps if step.action]
+    assert [example["completion"][0]["content"] for example in everything] == parsed
+    assert all([message["role"] for message in example["prompt"]] == ["system", "user"] for example in everything)
+    assert supervised(episodes) == supervised([episode for episode in episodes if episode.success], keep=lambda _: True)
 
 
 def test_datasets_loads_and_streams_both_tables_with_the_columns_of_the_card(loopback: Loopback, saved: Path) -> None:

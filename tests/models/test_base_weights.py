@@ -51,7 +51,7 @@ def check_two_updates(model: str, **options: Any) -> None:
     """Two updates. With advantages of 1 and ½ and one step the loss is −¾ exactly if both see the same weights."""
     sizes: dict[str, Any] = {"groups": 1, "group_size": 2, "selected_per_group": 2, "max_new_tokens": 4, "beta": 0.0}
     config = TrainConfig(model=model, learning_rate=1e-2, loss_normalisation="episode-mean", **sizes, **options)
-    trainer = Trainer.from_config(config, Accelerator(cpu=True))
+    trainer = Trainer(config, Accelerator(cpu=True))
     before = {name: parameter.detach().clone() for name, parameter in trainer.parameters.items()}
     for index in (1, 2):
         [group] = trainer.act([(config.game, 7)])

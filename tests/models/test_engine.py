@@ -57,7 +57,7 @@ families = pytest.mark.parametrize(
 def check_training(base: PreTrainedModel, pairs: list[tuple[Ids, Ids]]) -> None:
     """Log-probabilities and gradients of LoRA on all linear layers equal those of one forward pass per sequence."""
     without_dropout(base)
-    model = new_lora(base, rank=2, alpha=4)
+    model = new_lora(base, r=2, lora_alpha=4)
     torch.manual_seed(0)
     with torch.no_grad():
         for name, weight in model.named_parameters():

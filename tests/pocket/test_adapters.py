@@ -21,7 +21,7 @@ from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players import PlayerSettings, make_player
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig, train
-from msgrpo_hub.training.starts import parse_games
+from msgrpo_hub.training.config import parse_games
 
 LARGEST = 700_000
 """Bytes of an adapter."""

@@ -1,4 +1,4 @@
-"""Runs that were stopped."""
+"""A small configuration, runs that were stopped, and runs by two processes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msgrpo_hub.training import TrainConfig
 from tests.files import once
 
 if TYPE_CHECKING:
@@ -16,8 +17,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
+def config(tiny_model: Path) -> TrainConfig:
+    """Updates of a tiny model that take milliseconds."""
+    small = {"updates": 4, "groups": 2, "group_size": 8, "selected_per_group": 4, "max_new_tokens": 4, "lora_rank": 4}
+    return TrainConfig(model=str(tiny_model), learning_rate=1e-2, eval_episodes=10, test_episodes=10, **small)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
 def stopped(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was killed in its third update. Not to be changed: copy it."""
+    """A run that was killed in its third update. Copy it before you change it."""
 
     def train(folder: Path) -> None:
         assert msgrpo("train", *flags, "--output-dir", folder, die_at=("Trainer.gradient", "call", 3)).code == -signal.SIGKILL
@@ -44,7 +52,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(second, 0)[1]))
 
 @pytest.fixture(scope="session")
 def one_and_two(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run by one process and by two, with its episodes, in the folders `one` and `two`; `two.txt` is what two said."""
+    """A run with saved episodes by one process and by two, in the folders `one` and `two`; `two.txt` is the output of two."""
     arguments = ["train", *flags, "--token-budget", "256", "--learning-rate", "3e-3", "--save-rollouts", "--output-dir"]
 
     def train(folder: Path) -> None:
@@ -58,5 +66,5 @@ def one_and_two(msgrpo: Command, flags: list[str], tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def run(stopped: Path, tmp_path: Path) -> Path:
-    """A run of one's own that was killed in its third update."""
+    """A copy of the run that was killed in its third update."""
     return Path(shutil.copytree(stopped, tmp_path / "run"))

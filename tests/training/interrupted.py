@@ -1,4 +1,4 @@
-"""What a run leaves, and going on with one."""
+"""The files of a run, and resuming it."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ from tests.files import hashes, sha256
 if TYPE_CHECKING:
     from tests.command import Command, Finished
 
-
-NOT_THE_SAME_TWICE = ("second", "memory_mb")
-"""Parts of the names of metrics that are measurements of the machine."""
+WEIGHTS = "adapter_model.safetensors"
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
+    """The metrics of each update, without measurements of the machine."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if not any(part in k for part in NOT_THE_SAME_TWICE)} for line in lines]
+    return [{k: v for k, v in line.items() if "second" not in k and k != "memory_mb"} for line in lines]
 
 
 def updates_safe(folder: Path) -> int:
-    """What the checkpoint says."""
+    """The number of updates in the checkpoint."""
     if not (folder / "checkpoint.safetensors").exists():
         return 0
     with safe_open(folder / "checkpoint.safetensors", framework="pt") as file:
         return int(json.loads(file.metadata()["progress"])["updates"])
 
 
-def scores(folder: Path) -> dict[str, Any]:
-    summary = json.loads((folder / "summary.json").read_text())
-    return {name: summary[name] for name in summary["players"]}
+def summary_of(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "summary.json").read_text()))
 
 
 def assert_same_run(folder: Path, uninterrupted: Path) -> None:
-    """The same weights to the last bit, every update once and with the same figures, the same table, the same files."""
+    """The same weights to the last bit, each update once and with the same metrics, the same table, the same files."""
     assert [line["update"] for line in metrics(folder)] == [1, 2, 3, 4, 5, 6]
     assert metrics(folder) == metrics(uninterrupted)
     for name in ("adapter", "best"):
-        weights = Path(name) / "adapter_model.safetensors"
-        assert sha256(folder / weights) == sha256(uninterrupted / weights), name
-    assert scores(folder) == scores(uninterrupted)
+        assert sha256(folder / name / WEIGHTS) == sha256(uninterrupted / name / WEIGHTS), name
+    ours, theirs = summary_of(folder), summary_of(uninterrupted)
+    assert [ours[name] for name in ours["players"]] == [theirs[name] for name in theirs["players"]]
     assert hashes(folder).keys() == hashes(uninterrupted).keys()
 
 

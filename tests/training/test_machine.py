@@ -1,9 +1,15 @@
-"""A run says how much memory it needs and does not start if a CPU has too little."""
+"""The machine of a run: the memory that it needs, and several processes that meet, agree and share a disk."""
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -19,31 +25,35 @@ from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.weights import HAS_ONE_DNN
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import TrainConfig, machine, train
-from msgrpo_hub.training.machine import memory_needed
+from msgrpo_hub.training.machine import make_accelerator, memory_needed
 from tests.tiny import save_model
+from tests.training.conftest import TWO
+from tests.training.interrupted import metrics, summary_of, updates_safe
 from tests.training.trainers import trainer_of
+
+if TYPE_CHECKING:
+    from tests.command import Command
+
+# ---- memory
 
 REPLY = 8
 
 
 @pytest.fixture(params=[("qwen2", 256, 4), ("gemma3_text", 256, 4), ("qwen2", 64, 16)], ids=str)
-def config(request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path) -> TrainConfig:
-    """Of a model whose layers keep more than its logits, like real models; and of one whose trees are small."""
+def large(request: pytest.FixtureRequest, config: TrainConfig, tmp_path: Path) -> TrainConfig:
+    """Models whose layers keep more than their logits, as real models do; the last one has small trees."""
     family, width, heads = request.param
-    size = {
-        "hidden_size": width,
-        "intermediate_size": 3 * width,
-        "num_attention_heads": heads,
-        "num_key_value_heads": 1,
-        "head_dim": 64,
-    }
-    model = save_model(tmp_path / "model", AutoTokenizer.from_pretrained(tiny_model), family, seed=0, **size)
+    size = {"hidden_size": width, "intermediate_size": 3 * width, "num_attention_heads": heads}
+    tokenizer = AutoTokenizer.from_pretrained(config.model)
+    model = save_model(tmp_path / "model", tokenizer, family, seed=0, **size, num_key_value_heads=1, head_dim=64)
     groups = {"groups": 4, "group_size": 8, "selected_per_group": 8, "eval_episodes": 4, "test_episodes": 4}
     return TrainConfig(model=str(model), max_new_tokens=REPLY, token_budget=1024, **groups)
 
 
-def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(config: TrainConfig) -> None:
-    trainer, rng = trainer_of(config), np.random.default_rng(0)
+def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(
+    large: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, rng = trainer_of(large), np.random.default_rng(0)
 
     def full(step: Step) -> Step:
         tokens = tuple(rng.integers(100, 500, REPLY).tolist())
@@ -62,17 +72,18 @@ def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(config: T
 
     with trainer.engine.learning(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         trainer.engine.log_probs(max(packs, key=lambda packed: len(packed.trees)), 1.0).sum()
-    needed = memory_needed(trainer.agent, trainer.starts.games.values(), episodes=1, learned=32, token_budget=1024)
+    monkeypatch.setattr(machine, "CAPACITY", 0)  # so that training needs more than sampling
+    needed = memory_needed(replace(trainer.agent, max_rows=1), trainer.starts.games.values(), large)
+    assert [*needed][-1].startswith("training on")
     assert sum(kept.values()) / 1.12 < [*needed.values()][-1] < sum(kept.values()) * 1.12
     assert needed["weights"] == sum(p.nbytes for p in trainer.model.parameters() if not p.requires_grad)
 
 
-def test_sampling_includes_cached_logits_and_the_copies_of_one_dnn(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = trainer_of(config)
+def test_sampling_includes_cached_logits_and_the_copies_of_one_dnn(large: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, many = trainer_of(large), replace(large, test_episodes=10**4, token_budget=1)
 
     def sampling() -> float:
-        games = trainer.starts.games.values()
-        return memory_needed(trainer.agent, games, episodes=10**4, learned=1, token_budget=1)["sampling 512 replies"]
+        return memory_needed(trainer.agent, trainer.starts.games.values(), many)["sampling 512 replies"]
 
     full = sampling()
     monkeypatch.setattr(machine, "CAPACITY", CAPACITY - 10**6)
@@ -90,3 +101,107 @@ def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(
     with pytest.raises(UserError, match=r"training needs about .* GB are free: lower --token-budget and --max-rows"):
         train(config, tmp_path / "run", show_progress=False)
     assert not (tmp_path / "run" / "config.toml").exists()
+
+
+# ---- processes
+
+ALONE = """
+import os, sys
+from datetime import timedelta
+from msgrpo_hub.cli import main
+from msgrpo_hub.training import machine
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv.pop(), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), sys.argv.pop())
+machine.TO_MEET = timedelta(seconds=3)
+main(sys.argv[1:])
+"""
+"""One of two processes. The other never appears, and this one waits for three seconds instead of a minute."""
+
+APART = TWO.replace(
+    "main(sys.argv[1:])", "os.makedirs('other', exist_ok=True)\nif not second: os.chdir('other')\nmain(sys.argv[1:])"
+)
+"""Two processes with different files under the same name, like nodes without a common disk."""
+
+DYING = """
+import itertools, os, signal, sys, time
+from msgrpo_hub.cli import main
+from msgrpo_hub.training.trainer import Trainer
+
+def act(self, starts, act=Trainer.act, updates=itertools.count(1)):
+    if next(updates) == 3 and os.environ["RANK"] == "1":
+        open("died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return act(self, starts)
+
+Trainer.act = act
+main(sys.argv[1:])
+"""
+"""A process of torchrun. The second one is killed in its third update."""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+def test_a_launcher_that_started_one_process_instead_of_several_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(UserError, match=r"several processes and has started one: expected torchrun --nproc-per-node 2"):
+        make_accelerator("cpu", "none", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_whose_peer_never_appears_ends_with_one_line(
+    rank: int, msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    ended = msgrpo("train", *flags, "--output-dir", tmp_path / "run", rank, free_port(), program=ALONE)
+    assert ended.code == 2, ended.err
+    assert time.monotonic() - began < 300, "torch would wait for half an hour"
+    assert f"error: process {rank} did not meet the others of 2 within 3 s" in ended.err.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_torchrun_ends_all_processes_within_a_minute_of_the_death_of_one(flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "dying.py").write_text(DYING)
+    program = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}", "dying.py"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*program, "train", *flags, "--device", "cpu", "--output-dir", "run"],
+        **{"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 300, "check": False},
+    )
+    assert done.returncode != 0
+    assert time.time() - (tmp_path / "died").stat().st_mtime < 60, done.stderr
+    assert len(metrics(tmp_path / "run")) == 2, "finished updates are kept"
+
+
+@pytest.mark.slow
+def test_nodes_that_share_no_disk_are_refused_by_one_line(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+    ended = msgrpo("train", *flags, "--output-dir", "run", program=APART, folder=tmp_path)
+    assert (ended.code, "Traceback" in ended.err) == (2, False)
+    assert [line for line in ended.said if line.startswith("error: ")] == [
+        "error: the processes do not see the same files in 'run': expected a shared disk"
+    ]
+
+
+@pytest.mark.slow
+def test_another_number_of_processes_resumes_once_it_is_accepted_and_is_recorded(
+    msgrpo: Command, run: Path, flags: list[str]
+) -> None:
+    before = updates_safe(run)
+    refused = msgrpo("train", *flags, "--resume", "--output-dir", run, program=TWO)
+    assert (refused.code, "Traceback" in refused.err, updates_safe(run)) == (2, False, before)
+    [error] = [line for line in refused.said if line.startswith("error: ")]  # only the first process prints it
+    assert "the run began with processes = 1 and would go on with 2" in error
+    accepted = msgrpo("train", *flags, "--resume", "--accept-rounding", "--output-dir", run, program=TWO)
+    assert accepted.code == 0, accepted.err
+    assert summary_of(run)["resumed_otherwise"][0]["processes"] == [1, 2]
+    assert summary_of(run)["processes"] == 2
+    assert [line["update"] for line in metrics(run)] == [1, 2, 3, 4, 5, 6]

@@ -1,29 +1,29 @@
-"""The episodes of a run: none is lost and none is twice, whenever it is killed; and blocks that stay as they are."""
+"""Saved episodes of a run: each exactly once, whenever the run is killed; published in blocks that never change."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import nn
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.storage.shards import read_shard, shards
-from msgrpo_hub.storage.tables import read_rollouts
+from msgrpo_hub.storage.tables import Rollout, read_rollouts
 from msgrpo_hub.training.callbacks import BLOCKS, RolloutLog, Run, Update, blocks
 from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.run_folder import Progress, save_checkpoint
+from tests.files import hashes
+from tests.training.interrupted import WEIGHTS
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -33,22 +33,12 @@ pytestmark = pytest.mark.slow
 MOMENTS = {
     "before the first episodes are in place": ("RolloutLog.on_update", "call", 1),
     "when one of its two tables is in place": ("write_atomically", "return", 5),
-    "when its episodes are kept and its checkpoint is not": ("RolloutLog.on_update", "return", 1),
-    "in the middle of a table": ("write_table", "return", 3),
+    "when its episodes are saved and its checkpoint is not": ("RolloutLog.on_update", "return", 1),
+    "while a table is written": ("write_table", "return", 3),
     "when its checkpoint is in place": ("save_checkpoint", "return", 1),
     "in the final evaluation": ("play_test", "call", 1),
 }
-"""Where a SIGKILL falls, counted from the kill before."""
-
-
-def kept(folder: Path) -> dict[str, str]:
-    """The hash of every file of the log."""
-    own = folder / "rollouts"
-    return {
-        path.relative_to(own).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in own.rglob("*")
-        if path.is_file()
-    }
+"""When a SIGKILL comes, counted from the kill before."""
 
 
 @pytest.fixture(scope="module")
@@ -59,36 +49,61 @@ def short(flags: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(msgrpo: Command, short: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("kept") / "uninterrupted"
+    folder = tmp_path_factory.mktemp("saved") / "uninterrupted"
     ended = msgrpo("train", *short, "--save-rollouts", "--output-dir", folder)
     assert ended.code == 0, ended.err
     return folder
 
 
-# ---- while it trains
+def saved(folder: Path) -> list[Rollout]:
+    return [rollout for pair in shards(folder) for rollout in read_rollouts(*read_shard(*pair))]
 
 
-def test_every_episode_of_every_update_is_kept_once(uninterrupted: Path) -> None:
-    rollouts = [rollout for pair in shards(uninterrupted) for rollout in read_rollouts(*read_shard(*pair))]
+def ranges(folder: Path) -> list[tuple[int, int]]:
+    """The first and the last update of each block."""
+    return [(int(first), int(last)) for first, last in (block.name.split("-")[2:4] for block in blocks(folder)[1])]
+
+
+def test_every_episode_of_every_update_is_saved_once(uninterrupted: Path) -> None:
+    rollouts = saved(uninterrupted)
     assert [rollout.update for rollout in rollouts] == [update for update in (1, 2, 3) for _ in range(12)]
     assert len({(rollout.episode.seed, rollout.episode.member) for rollout in rollouts}) == 36
-    drawn = [sum(bool(rollout.selected) for rollout in rollouts if rollout.update == update) for update in (1, 2, 3)]
-    assert set(drawn) <= {0, 3, 6}  # 3 of each group whose returns differ
-    assert any(drawn)
+    selected = [sum(bool(rollout.selected) for rollout in rollouts if rollout.update == update) for update in (1, 2, 3)]
+    assert set(selected) <= {0, 3, 6}  # 3 of each group whose returns differ
+    assert any(selected)
 
 
-def test_a_run_that_does_not_keep_them_trains_the_same(
+def test_of_two_processes_one_saves_the_episodes_of_both(one_and_two: Path) -> None:
+    def played(rollouts: list[Rollout]) -> list[object]:
+        return [
+            (
+                r.update,
+                r.episode.seed,
+                r.episode.member,
+                r.advantage,
+                r.selected,
+                [s.completion.token_ids for s in r.episode.steps],
+            )
+            for r in rollouts
+        ]
+
+    both, one = saved(one_and_two / "two"), saved(one_and_two / "one")
+    assert len(both) == len(one) == 6 * 12
+    assert played(both[:12]) == played(one[:12]), "later updates differ by rounding"
+
+
+def test_a_run_that_does_not_save_them_trains_the_same(
     msgrpo: Command, short: list[str], uninterrupted: Path, tmp_path: Path
 ) -> None:
-    assert msgrpo("train", *short, "--output-dir", tmp_path / "run").code == 0
-    weights = "adapter/adapter_model.safetensors"
-    assert (tmp_path / "run" / weights).read_bytes() == (uninterrupted / weights).read_bytes()
-    assert not (tmp_path / "run" / "rollouts").exists()
+    run = tmp_path / "run"
+    assert msgrpo("train", *short, "--output-dir", run).code == 0
+    assert (run / "adapter" / WEIGHTS).read_bytes() == (uninterrupted / "adapter" / WEIGHTS).read_bytes()
+    assert not (run / "rollouts").exists()
     with pytest.raises(UserError, match="did not save its episodes: train it with --save-rollouts"):
-        blocks(tmp_path / "run")
+        blocks(run)
 
 
-def test_a_run_killed_at_any_moment_keeps_what_an_uninterrupted_one_keeps(
+def test_a_run_killed_at_any_moment_saves_what_an_uninterrupted_one_saves(
     msgrpo: Command, short: list[str], uninterrupted: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
@@ -96,68 +111,67 @@ def test_a_run_killed_at_any_moment_keeps_what_an_uninterrupted_one_keeps(
         ended = msgrpo("train", *short, "--save-rollouts", "--resume", "--output-dir", run, die_at=moment)
         assert ended.code == -signal.SIGKILL, (name, ended.err)
     assert msgrpo("train", "--resume", "--output-dir", run).code == 0
-    assert kept(run) == kept(uninterrupted)
+    assert hashes(run / "rollouts") == hashes(uninterrupted / "rollouts")
     assert [block.name for block in blocks(run)[1]] == [block.name for block in blocks(uninterrupted)[1]]
 
 
+def test_episodes_beyond_the_checkpoint_are_not_published_and_deleted_at_resume(
+    msgrpo: Command, short: list[str], tmp_path: Path
+) -> None:
+    """They are played again, and may be different with other rounding."""
+    run = tmp_path / "run"
+    kill = ("RolloutLog.on_update", "return", 2)
+    assert msgrpo("train", *short, "--save-rollouts", "--output-dir", run, die_at=kill).code == -signal.SIGKILL
+    assert {"default/train-00001.parquet", "default/train-00002.parquet"} <= hashes(run / "rollouts").keys()
+    assert ranges(run) == [(1, 1)]
+    assert msgrpo("train", "--resume", "--output-dir", run, die_at=("Trainer.act", "call", 1)).code == -signal.SIGKILL
+    assert hashes(run / "rollouts").keys() == {"default/train-00001.parquet", "steps/train-00001.parquet"}
+
+
 @pytest.mark.parametrize("gone", ["default/train-00001.parquet", "default/train-00003.parquet", "steps/train-00002.parquet"])
-def test_a_shard_that_is_gone_stops_resume_verification_and_push_in_one_line(
+def test_a_missing_shard_stops_resume_verification_and_push_in_one_line(
     gone: str, msgrpo: Command, uninterrupted: Path, tmp_path: Path
 ) -> None:
     run = Path(shutil.copytree(uninterrupted, tmp_path / "run"))
     (run / "summary.json").unlink()
     (run / "rollouts" / gone).unlink()
-    before = kept(run)
-    for arguments in (
-        ("train", "--resume", "--output-dir", run),
-        ("verify", run),
-        ("verify", run, "--json"),
-        ("push", "rollouts", run, "ada/lake", "--dry-run", tmp_path / "dry"),
+    before, episodes = hashes(run), f"the episodes of update {int(gone[-9])} are missing"
+    in_report = gone.partition("/")[2] if gone.startswith("steps") else episodes
+    for words, arguments in (
+        (episodes, ("train", "--resume", "--output-dir", run)),
+        (in_report, ("verify", run)),
+        (in_report, ("verify", run, "--json")),
+        ("", ("push", "rollouts", run, "ada/lake", "--dry-run", tmp_path / "dry")),
     ):
         ended = msgrpo(*arguments)
         assert (ended.code, len(ended.said)) == (2, 1), (arguments, ended.err)
-        told = gone.partition("/")[2] if gone.startswith("steps") else f"the episodes of update {int(gone[-9])} are missing"
-        assert arguments[0] != "train" or "the episodes of update" in ended.err
-        assert arguments[0] != "verify" or told in ended.out
-    assert kept(run) == before
-    assert not (run / "summary.json").exists()
+        assert words in ended.out + ended.err
+    assert hashes(run) == before
     assert not (tmp_path / "dry").exists()
 
 
-# ---- blocks
-
-
-def keep(folder: Path, config: TrainConfig, index: int, groups: list[Group]) -> None:
-    """Logs an update in which the first episode of a group had A = 1 and the second, which was selected, A = −1."""
-    advantages, episode = torch.tensor([1.0, -1.0]), groups[0].episodes[1]
-    steps = [[a.expand(len(e.steps)) for a, e in zip(advantages, groups[0].episodes, strict=True)]]
-    selected = [SelectedEpisode(episode, (-1.0,) * len(episode.steps))]
-    log = RolloutLog()
-    log.on_start(Run(config=config, folder=folder, updates=index - 1))
-    parts: dict[str, Any] = {"advantages": [advantages], "step_advantages": steps, "selected": selected}
-    log.on_update(Update(index=index, groups=groups, metrics={}, **parts))
-
-
 def make_run(folder: Path, updates: int, done: int) -> Path:
-    """The folder of a run of so many updates after some of them, played at random."""
+    """The folder of a run after some of its updates, each of one group of two random episodes with A = 1 and −1."""
     config = TrainConfig(updates=updates, group_size=2, groups=1, selected_per_group=1, save_rollouts=True)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir()
     (folder / "config.toml").write_text(to_toml(config))
     (folder / "provenance.json").write_text('{"base_commit": "0123"}')
-    game = make_game(config.game)
-    for update in range(1, done + 1):
-        keep(folder, config, update, play_groups(game, ScriptedPolicy(choose_random), [update], 2))
+    log, advantages = RolloutLog(), torch.tensor([1.0, -1.0])
+    log.on_start(Run(config=config, folder=folder, updates=0))
+    for index in range(1, done + 1):
+        groups = play_groups(make_game(config.game), ScriptedPolicy(choose_random), [index], 2)
+        first, second = groups[0].episodes
+        steps = [[a.expand(len(episode.steps)) for a, episode in zip(advantages, (first, second), strict=True)]]
+        selected = [SelectedEpisode(second, (-1.0,) * len(second.steps))]
+        parts = {"advantages": [advantages], "step_advantages": steps, "selected": selected}
+        log.on_update(Update(index=index, groups=groups, metrics={}, **parts))  # type: ignore[arg-type]
     parameters = {"w": nn.Parameter(torch.zeros(1))}
-    progress = Progress(updates=done)
-    save_checkpoint(folder / "checkpoint.safetensors", parameters, torch.optim.AdamW(parameters.values()), progress, "run")
+    optimizer = torch.optim.AdamW(parameters.values())
+    save_checkpoint(folder / "checkpoint.safetensors", parameters, optimizer, Progress(updates=done), "run")
     return folder
 
 
-def ranges(folder: Path) -> list[tuple[int, int]]:
-    return [(int(first), int(last)) for first, last in (block.name.split("-")[2:4] for block in blocks(folder)[1])]
-
-
-def test_blocks_are_few_and_their_borders_do_not_depend_on_how_far_it_went(tmp_path: Path) -> None:
+def test_blocks_are_few_and_their_borders_do_not_depend_on_the_progress_of_the_run(tmp_path: Path) -> None:
     assert BLOCKS == 32
     assert ranges(make_run(tmp_path / "a", 70, 7)) == [(1, 3), (4, 6)]
     assert ranges(make_run(tmp_path / "b", 70, 70)) == [*((n, n + 2) for n in range(1, 69, 3)), (70, 70)]
@@ -165,4 +179,3 @@ def test_blocks_are_few_and_their_borders_do_not_depend_on_how_far_it_went(tmp_p
     names = [block.name for block in blocks(tmp_path / "b")[1]]
     assert names[:2] == [block.name for block in blocks(tmp_path / "a")[1]]
     assert sorted(names) == names
-    assert len(names) <= BLOCKS

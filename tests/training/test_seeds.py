@@ -1,4 +1,4 @@
-"""Several seeds: each run is the run that it would be alone; their figures, table and curves over seeds."""
+"""Training with several seeds: each run equals a run alone; figures, table and curves over seeds."""
 
 from __future__ import annotations
 

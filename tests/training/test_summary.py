@@ -1,92 +1,94 @@
-"""The final table of a run: what it must hold, and that its figures are those of the episodes."""
+"""The end of a run: its final table and files, and the cause if it learned nothing."""
 
 from __future__ import annotations
 
-import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import torch
 
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.shards import read_table
+from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import load_config
+from msgrpo_hub.training.summary import check_start, outcome
+from tests.training.interrupted import metrics, summary_of
 
 if TYPE_CHECKING:
     from tests.command import Command
 
-pytestmark = pytest.mark.slow
+# ---- the final table
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 PLAYERS = {
     LAKE: ["silent", "random", "base", "adapter", "optimal"],
     SNAKE: ["silent", "random", "random-safe", "base", "adapter", "greedy"],
 }
-FIGURES = ["success", "success_greedy", "reward", "reward_greedy"]
 
 
 @pytest.fixture(scope="module", params=PLAYERS)
-def run(
+def tested(
     request: pytest.FixtureRequest, msgrpo: Command, flags: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """A run on a game with 40 test episodes, evaluated at another temperature than 1: the game, and the folder."""
+    """A game and a run on it with 40 test episodes, evaluated at temperature 0.7."""
     folder = tmp_path_factory.mktemp("run") / "run"
     changes = ["--test-episodes", "40", "--eval-temperature", "0.7", "--game", request.param]
     assert msgrpo("train", *flags, *changes, "--output-dir", folder).code == 0
     return request.param, folder
 
 
-def read(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "summary.json").read_text()))
-
-
-def test_the_summary_has_each_player_with_estimates_inside_their_intervals(run: tuple[str, Path]) -> None:
-    game, folder = run
-    summary = read(folder)
+@pytest.mark.slow
+def test_the_table_has_each_player_with_its_figures_inside_their_intervals(tested: tuple[str, Path]) -> None:
+    game, folder = tested
+    summary = summary_of(folder)
     assert summary["players"] == PLAYERS[game]
     for player in summary["players"]:
         row = summary[player]
         assert row["episodes"] == 40
-        for figure in FIGURES:
+        for figure in ("success", "success_greedy", "reward", "reward_greedy"):
             low, high = row[f"{figure}_interval"]
             assert low <= row[figure] <= high, (player, figure)
             assert 0 <= low <= high <= 1 or "reward" in figure
         assert row["success_interval"][0] < row["success_interval"][1]
-    if game == LAKE:
-        assert summary["optimal"]["success"] == summary["optimal"]["success_greedy"] == summary["optimal"]["reward"] == 1
+    assert game != LAKE or [summary["optimal"][name] for name in ("success", "success_greedy", "reward")] == [1, 1, 1]
 
 
-def test_the_figures_are_those_of_the_base_and_of_the_adapter_at_the_evaluation_temperature(run: tuple[str, Path]) -> None:
-    """Played again by the adapter as it was saved, on the same test episodes."""
-    game, folder = run
-    summary, config = read(folder), load_config(folder / "config.toml")
-    episode_keys = [(episode_seed(game, "test", index), 0) for index in range(40)]
+@pytest.mark.slow
+def test_the_figures_are_those_of_the_base_and_the_saved_adapter_on_the_test_episodes(tested: tuple[str, Path]) -> None:
+    game, folder = tested
+    summary, config = summary_of(folder), load_config(folder / "config.toml")
+    keys = [(episode_seed(game, "test", index), 0) for index in range(40)]
     for player, source in (("base", config.model), ("adapter", str(folder / "adapter"))):
         for temperature, suffix in ((0.7, ""), (0.0, "_greedy")):
             model = LanguageModel.from_pretrained(source, temperature=temperature, max_new_tokens=config.max_new_tokens)
-            episodes = play_episodes(make_game(game), model, episode_keys)
+            episodes = play_episodes(make_game(game), model, keys)
             assert summary[player][f"reward{suffix}"] == np.mean([episode.reward for episode in episodes])
             assert summary[player][f"success{suffix}"] == np.mean([episode.success for episode in episodes])
     assert summary["base"]["unreadable_rate"] + summary["base"]["truncated_rate"] > 0
     assert summary["adapter"] != summary["base"]
 
 
-def test_the_run_leaves_its_curves_and_a_replay_of_the_episode_it_names(run: tuple[str, Path]) -> None:
-    _, folder = run
+@pytest.mark.slow
+def test_a_run_leaves_its_curves_and_a_replay_of_the_episode_that_it_names(tested: tuple[str, Path]) -> None:
+    game, folder = tested
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     title = ET.parse(folder / "replay.svg").getroot().findtext("{http://www.w3.org/2000/svg}title")
-    seed = episode_seed(run[0], "test", read(folder)["replayed_test_episode"])
-    assert title == f"{run[0]}, seed {seed}: base, adapter"
+    seed = episode_seed(game, "test", summary_of(folder)["replayed_test_episode"])
+    assert title == f"{game}, seed {seed}: base, adapter"
 
 
-def test_the_rows_of_the_episodes_are_what_the_figures_are_made_of(run: tuple[str, Path]) -> None:
-    game, folder = run
-    rows, summary = read_table(folder / "test_episodes.parquet", "default").to_pylist(), read(folder)
-    assert len(rows) == 40 * (len(PLAYERS[game]) + 2)  # a scripted player knows no temperature
+@pytest.mark.slow
+def test_the_figures_follow_from_the_stored_test_episodes(tested: tuple[str, Path]) -> None:
+    game, folder = tested
+    rows, summary = read_table(folder / "test_episodes.parquet", "default").to_pylist(), summary_of(folder)
+    assert len(rows) == 40 * (len(PLAYERS[game]) + 2)  # scripted players have no temperature
     for player in PLAYERS[game]:
         is_model = player in ("base", "adapter")
         for temperature, suffix in ((0.7, ""), (0.0, "_greedy")):
@@ -100,3 +102,90 @@ def test_the_rows_of_the_episodes_are_what_the_figures_are_made_of(run: tuple[st
         turns = sum(row["steps"] for row in sampled)
         for column, rate in (("unreadable", "unreadable"), ("truncated_replies", "truncated"), ("illegal", "illegal")):
             assert sum(row[column] for row in sampled) / turns == pytest.approx(summary[player][f"{rate}_rate"])
+
+
+# ---- runs that learn nothing
+
+CONFIG = TrainConfig(updates=2, groups=8, max_new_tokens=32)
+MOVED = {"q.lora_A.weight": torch.ones(2, 2), "q.lora_B.weight": torch.ones(2, 2)}
+STILL = MOVED | {"q.lora_B.weight": torch.zeros(2, 2)}
+LINE = {"zero_variance_groups": 8.0, "truncated_rate": 0.0, "unreadable_rate": 0.0, "success": 0.0}
+BEGIN = "in all 16 groups every episode had the same return, so there were no advantages; "
+TAUGHT = {"teacher_reward": 1.0, "loss": 0.5}
+ALIKE = "the episodes of a group ended alike: raise --temperature or --group-size, or take an easier --game"
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        (
+            {"truncated_rate": 0.75},
+            "0% of the replies could not be parsed and 75% were truncated: raise --max-new-tokens (it was 32), or start with "
+            "--teacher auto --taught 20, or take --prompt-format action-only, or take an easier --game",
+        ),
+        (
+            {"unreadable_rate": 1.0},
+            "100% of the replies could not be parsed and 0% were truncated: start with --teacher auto --taught 20, or take "
+            "--prompt-format action-only, or take an easier --game",
+        ),
+        ({"success": 1.0}, "every episode succeeded: take a harder --game"),
+        ({}, ALIKE),
+    ],
+)
+def test_a_run_without_advantages_says_the_likely_cause_and_what_to_do(changes: dict[str, float], cause: str) -> None:
+    assert outcome(CONFIG, [LINE | changes] * 2, STILL) == {"learned_nothing": BEGIN + cause}
+
+
+def test_rewards_that_taught_nothing_after_a_teacher_differ_from_a_run_that_learned_nothing() -> None:
+    taught = replace(CONFIG, teacher="optimal", taught=1, updates=3)
+    assert outcome(taught, [TAUGHT, LINE, LINE], MOVED) == {"rewards_taught_nothing": BEGIN + ALIKE}
+    assert outcome(taught, [TAUGHT, LINE, LINE | {"zero_variance_groups": 7.0}], MOVED) == {}
+    assert outcome(replace(taught, updates=1), [TAUGHT], MOVED) == {}
+
+
+def test_an_adapter_whose_matrices_b_are_all_zero_equals_its_base() -> None:
+    metrics = [LINE | {"zero_variance_groups": 0.0}]
+    assert outcome(CONFIG, metrics, MOVED) == {}
+    assert outcome(CONFIG, metrics, STILL)["learned_nothing"].endswith("are 0, so it equals its base: raise --learning-rate")
+
+
+def test_three_updates_without_advantages_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    config, lines = replace(CONFIG, updates=9), [LINE | {"unreadable_rate": 0.9}] * 6
+    for index in range(1, 7):
+        check_start(config, lines[:index])
+    assert [message.partition(" were truncated: ")[0] for message in caplog.messages] == [
+        "updates 1 to 3 changed nothing: 90% of the replies could not be parsed and 0%"
+    ]
+    caplog.clear()
+    check_start(config, [LINE | {"zero_variance_groups": 7.0}, *lines[:2]])  # not yet three in a row
+    check_start(config, [LINE | {"success": 1.0}] * 3)  # nothing is left to learn
+    check_start(config, [TAUGHT] * 3)
+    assert not caplog.records
+    check_start(replace(config, teacher="optimal", taught=2), [TAUGHT, TAUGHT, *lines[:3]])
+    assert caplog.messages[0].startswith("updates 3 to 5 changed nothing: ")
+
+
+def test_a_run_without_any_parsed_reply_stops_once_after_its_third_update_with_rewards() -> None:
+    config, line = replace(CONFIG, updates=9), LINE | {"unreadable_rate": 0.75, "truncated_rate": 0.25}
+    check_start(config, [line] * 2)
+    with pytest.raises(UserError, match=r"stopped after update 3, which is saved, .* start with --teacher auto .* --resume"):
+        check_start(config, [line] * 3)
+    check_start(config, [line] * 4)
+    check_start(replace(config, updates=3), [line] * 3)  # it ends anyway
+
+
+@pytest.mark.slow
+def test_a_stopped_run_is_saved_and_resumes_and_says_that_it_learned_nothing(
+    msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
+    """Replies of one token, which never end a thought."""
+    run = tmp_path / "run"
+    train = ["train", *flags, *["--updates", "4", "--max-new-tokens", "1", "--temperature", "0.01", "--output-dir"], run]
+    stopped = msgrpo(*train)
+    assert stopped.code == 2
+    assert stopped.err.splitlines()[-1].startswith("error: stopped after update 3, which is saved, because rewards can teach")
+    assert len(metrics(run)) == 3
+    done = msgrpo(*train, "--resume")
+    assert done.code == 0, done.err
+    assert len(metrics(run)) == 4
+    assert f"\nIt learned nothing: {summary_of(run)['learned_nothing']}\n" in done.out

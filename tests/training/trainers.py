@@ -8,19 +8,25 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from msgrpo_hub.msgrpo import SelectedEpisode
-from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training import Callback, TrainConfig
+from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import Metrics
-from msgrpo_hub.training.starts import StartStates
 from msgrpo_hub.training.trainer import Trainer
 
 
+class Stop(Callback):
+    """Interrupts a run in an update, before the update is saved."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def on_update(self, update: Update) -> None:
+        if update.index == self.index:
+            raise KeyboardInterrupt
+
+
 def trainer_of(config: TrainConfig) -> Trainer:
-    return Trainer.from_config(config, Accelerator(cpu=True))
-
-
-def starts_of(config: TrainConfig) -> StartStates:
-    episodes = {"validation": config.eval_episodes, "test": config.test_episodes}
-    return StartStates(config.game, seed=config.seed, groups=config.groups, **episodes)
+    return Trainer(config, Accelerator(cpu=True))
 
 
 def learn(trainer: Trainer, selected: Sequence[SelectedEpisode], index: int) -> Metrics:

@@ -172,7 +172,7 @@ CONFIG = TrainConfig(groups=2, group_size=4, selected_per_group=4, learning_rate
 @contextmanager
 def acting_on(folder: Path, *servers: VllmServer, config: TrainConfig = CONFIG) -> Iterator[Trainer]:
     """A trainer whose episodes these servers play; the folder holds the versions of its adapter."""
-    trainer = Trainer.from_config(config, Accelerator(cpu=True), lambda agent: VllmActor(agent, servers, folder))
+    trainer = Trainer(config, Accelerator(cpu=True), lambda agent: VllmActor(agent, servers, folder))
     try:
         yield trainer
     finally:

@@ -12,7 +12,7 @@ import pytest
 
 from msgrpo_hub.models.vllm_server import VllmServer
 from msgrpo_hub.training.trainer import Trainer
-from tests.training.test_vllm_faults import assert_all_of_this_version
+from tests.training.test_vllm import assert_all_of_this_version
 from tests.vllm.real import CONFIG, Fault, RealServer, Watched, acting_on, publish_and_move, version_name, wait_for_all
 
 Record = Callable[[str, object], None]
@@ -25,7 +25,7 @@ def learned_with_a_fault(trainer: Trainer, fault: Fault) -> float:
     groups = trainer.act(trainer.starts.of_update(1))
     seconds = time.monotonic() - started
     assert fault.happened
-    assert sum(len(group.episodes) for group in groups) == trainer.starts.groups * trainer.method.group_size
+    assert sum(len(group.episodes) for group in groups) == trainer.starts.groups * trainer.config.group_size
     assert not [episode.error for group in groups for episode in group.episodes if episode.error]
     assert_all_of_this_version(trainer, groups)
     metrics = trainer.sampler_distance([trainer.packed(trainer.select(groups, 1).selected)], 1)

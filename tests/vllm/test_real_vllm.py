@@ -10,9 +10,7 @@ import numpy as np
 
 from msgrpo_hub.models.vllm_server import VllmServer
 from tests.models.vllm_transcripts import TRANSCRIPT, transcript
-from tests.training.test_acting_on_vllm import log_probs_of
-from tests.training.test_vllm_faults import assert_all_of_this_version
-from tests.training.vllm_runs import replies_of
+from tests.training.test_vllm import assert_all_of_this_version, log_probs_of, replies_of
 from tests.vllm.__main__ import version_of_vllm
 from tests.vllm.real import RealServer, acting_on, publish_and_move, version_name
 

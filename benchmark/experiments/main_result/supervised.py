@@ -19,7 +19,7 @@ def taught(settings: Settings) -> tuple[TrainConfig, Trainer]:
     """
     fields = {name: settings[name] for name in ("preset", "seed", "updates", "teacher", "game") if name in settings}
     config = configured({**fields, "taught": settings["updates"], "test_episodes": settings["episodes"]})
-    trainer = Trainer.from_config(config, Accelerator(cpu=True))
+    trainer = Trainer(config, Accelerator(cpu=True))
     for update in range(1, config.updates + 1):
         trainer.update(update)
     return config, trainer

@@ -1,0 +1,321 @@
+"""Sampling on vLLM servers: what training asks them and learns from, and servers that fail, restart or drop the adapter."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from accelerate import Accelerator
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from msgrpo_hub.episode import Completion, Group
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.games import make_game
+from msgrpo_hub.models.log_probs import token_batch, token_log_probs
+from msgrpo_hub.models.vllm_server import VllmServer
+from msgrpo_hub.msgrpo import SelectedEpisode, policy_loss
+from msgrpo_hub.rollout import replayed_states
+from msgrpo_hub.training import TrainConfig, train
+from msgrpo_hub.training.acting import EngineActor, VllmActor
+from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.trainer import Trainer
+from tests.models.vllm_loopback import Answered, VllmLoopback
+from tests.training.trainers import Stop, farthest, weights
+
+
+@pytest.fixture(scope="module")
+def config(config: TrainConfig) -> TrainConfig:
+    return replace(config, groups=1, group_size=6, selected_per_group=2, max_new_tokens=2, updates=3, temperature=1.25)
+
+
+@pytest.fixture
+def server(config: TrainConfig) -> Iterator[VllmLoopback]:
+    with VllmLoopback(config.model) as server:
+        yield server
+
+
+@contextmanager
+def acting_on(servers: Sequence[VllmLoopback], config: TrainConfig, folder: Path, timeout: float = 20.0) -> Iterator[Trainer]:
+    """A trainer whose episodes these servers play. It retries a failed server after milliseconds."""
+    given = [VllmServer(url=server.url, timeout=timeout) for server in servers]
+    trainer = Trainer(config, Accelerator(cpu=True), lambda agent: VllmActor(agent, given, folder, pause=0.01))
+    try:
+        yield trainer
+    finally:
+        trainer.actor.close()
+
+
+def replies_of(groups: Sequence[Group]) -> list[Completion]:
+    return [step.completion for group in groups for episode in group.episodes for step in episode.steps]
+
+
+def log_probs_of(trainer: Trainer, prompt: tuple[int, ...], reply: tuple[int, ...]) -> list[float]:
+    """By a plain forward of the trainer's model, without trees and caches."""
+    with torch.no_grad():
+        batch, _ = token_batch([[(prompt, reply)]], 0)
+        scores: list[float] = token_log_probs(trainer.model, batch, 1.25, tree=False, split_head=False).tolist()
+    return scores
+
+
+def assert_all_of_this_version(trainer: Trainer, groups: Sequence[Group]) -> None:
+    """Every reply has the probabilities that the trainer's own weights give it."""
+    for reply in replies_of(groups):
+        assert [*reply.log_probs] == pytest.approx(log_probs_of(trainer, reply.prompt_ids, reply.token_ids), abs=1e-4)
+
+
+def play_update(trainer: Trainer, index: int) -> list[Group]:
+    return trainer.act(trainer.starts.of_update(index))
+
+
+def test_an_update_is_played_by_the_server_with_the_weights_of_the_trainer(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path
+) -> None:
+    with acting_on([server], config, tmp_path) as trainer:
+        trainer.update(1)
+        before, groups = weights(trainer), play_update(trainer, 2)
+        assert_all_of_this_version(trainer, groups)
+        assert farthest(before, weights(trainer)) == 0.0
+        assert {reply.finish for reply in replies_of(groups)} <= {"stop", "length"}
+        for group in groups:
+            assert [episode.member for episode in group.episodes] == [*range(6)]
+            for episode in group.episodes:
+                replayed_states(make_game(config.game), episode)
+        update = trainer.update(2)
+        assert farthest(before, weights(trainer)) > 1e-3
+    assert 0 <= update.metrics["sampler_k3"] < 1e-8
+    assert update.metrics["entropy"] > 0
+    assert "near_draws" not in update.metrics, "servers do not report it"
+
+
+def test_every_version_has_a_new_name_and_the_one_before_is_unloaded_and_deleted(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path
+) -> None:
+    loaded = []
+    with acting_on([server], config, tmp_path / "versions") as trainer:
+        for index in (1, 2, 3):
+            trainer.update(index)
+            loaded += server.loaded
+            assert len({*loaded}) == len(loaded) == index
+            assert [path.name for path in (tmp_path / "versions").iterdir()] == [f"v{index}"]
+    assert server.loaded == []
+    assert not (tmp_path / "versions").exists()
+
+
+def test_a_run_on_a_server_is_recorded_and_resumes_on_a_server_only(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path
+) -> None:
+    small, run, acting = replace(config, updates=2, eval_every=0, test_episodes=0), tmp_path / "run", f"vllm:{server.url}"
+    with pytest.raises(KeyboardInterrupt):
+        train(small, run, acting=acting, show_progress=False, callbacks=[Stop(2)])
+    assert server.loaded == []
+    with pytest.raises(UserError, match=r"began with acting = 'vllm' and would go on with 'engine'.*--accept-rounding"):
+        train(small, run, resume=True, show_progress=False)
+    summary = train(small, run, acting=acting, resume=True, show_progress=False)
+    assert summary["rounding"]["acting"] == "vllm"
+    assert [line["sampler_k3"] < 1e-8 for line in read_metrics(run / "metrics.jsonl", 2)] == [True, True]
+    assert not (run / ".acting.new").exists()
+    assert server.url not in (run / "config.toml").read_text()
+
+
+# ---- wrong weights
+
+
+def test_a_server_of_another_base_is_refused(config: TrainConfig, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(config.model)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(1.5)
+    model.save_pretrained(tmp_path / "other")
+    AutoTokenizer.from_pretrained(config.model).save_pretrained(tmp_path / "other")
+    with VllmLoopback(str(tmp_path / "other")) as server, acting_on([server], config, tmp_path / "versions") as trainer:
+        with pytest.raises(UserError, match=r"computes other log-probabilities than the base with the adapter: .* nats apart"):
+            trainer.update(1)
+        assert not [body for body in server.of("/v1/completions") if body["max_tokens"] == 2]
+
+
+@pytest.mark.parametrize(("fault", "told"), [("ignores_adapters", "base alone"), ("stays", "(base alone|version before)")])
+def test_an_adapter_that_loads_and_is_not_applied_is_noticed(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path, fault: str, told: str
+) -> None:
+    with acting_on([server], config, tmp_path) as trainer:
+        trainer.update(1)
+        with torch.no_grad():  # because equal rewards change nothing
+            for weight in trainer.parameters.values():
+                weight += 0.1
+        setattr(server, fault, True)
+        asked = len(server.asked)
+        with pytest.raises(UserError, match=f"answers with the {told}, not with the version 'msgrpo-.*-v2' that it was given"):
+            trainer.update(2)
+    assert not [body for path, body in server.asked[asked:] if is_play(path, body)]
+
+
+def test_replies_of_another_distribution_are_not_learned_from(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
+    with acting_on([server], config, tmp_path) as trainer:
+        selected = trainer.select(play_update(trainer, 1), 1).selected
+        with torch.no_grad():  # the replies are now of an older version
+            for name, parameter in trainer.parameters.items():
+                if "lora_B" in name:
+                    parameter.normal_(std=0.5)
+        before = weights(trainer)
+        with pytest.raises(UserError, match=r"another distribution .* in update 1; expected at most 0.05"):
+            trainer.sampler_distance([trainer.packed(selected)], 1)
+        assert farthest(before, weights(trainer)) == 0.0
+
+
+def test_a_truncated_ratio_weighs_as_much_as_its_limit_and_keeps_its_direction() -> None:
+    """Ratios 4 and 1.1 with A = −1: the first counts 2 and has the gradient of weight 2; the second is not truncated."""
+    log_probs = torch.tensor([math.log(0.4), math.log(0.11)], requires_grad=True)
+    old, ones = torch.tensor([0.1, 0.1]).log(), torch.ones(2)
+    terms = policy_loss(log_probs, old, None, -ones, ones, largest_ratio=2.0)
+    terms.loss.backward()
+    assert terms.loss.item() == pytest.approx(2.0 + 1.1)
+    assert log_probs.grad is not None
+    assert log_probs.grad.tolist() == pytest.approx([2.0, 1.1])
+
+
+def test_only_replies_of_servers_have_their_ratio_truncated(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
+    """All ratios are e² and all advantages −1: our own replies weigh e² each, and replies of servers 2."""
+    with acting_on([server], replace(config, beta=0.0), tmp_path) as trainer:
+        played = [episode for group in play_update(trainer, 1) for episode in group.episodes]
+        packed = trainer.packed([SelectedEpisode(episode, (-1.0,) * len(episode.steps)) for episode in played])[0]
+        unlikely = replace(packed, old_log_probs=packed.old_log_probs - 2.0)
+        served = trainer.gradient([unlikely])["loss"]
+        trainer.actor = EngineActor(trainer.agent)
+        own = trainer.gradient([unlikely])["loss"]
+    assert served == pytest.approx(2.0 * packed.weights.sum().item())
+    assert own == pytest.approx(math.exp(2.0) * packed.weights.sum().item(), rel=1e-3)
+
+
+# ---- faults
+
+Fault = Callable[[VllmLoopback], Answered | None]
+"""Happens to a server at a request for a reply; the answer, if any, is sent."""
+
+
+def is_play(path: str, body: dict[str, Any]) -> bool:
+    """Whether a request is for a reply, not a probe."""
+    return path == "/v1/completions" and bool(body["max_tokens"] == 2)
+
+
+def at_request(server: VllmLoopback, number: int, fault: Fault) -> threading.Event:
+    """Makes a fault happen at one of the next requests for a reply (from 1). The event is set when it happens."""
+    happened, lock, count = threading.Event(), threading.Lock(), [0]
+
+    def before(path: str, body: dict[str, Any]) -> Answered | None:
+        if not is_play(path, body):
+            return None
+        with lock:
+            count[0] += 1
+            if count[0] != number:
+                return None
+        happened.set()
+        return fault(server)
+
+    server.before = before
+    return happened
+
+
+def fails(_: VllmLoopback) -> Answered:
+    return 500, "Internal Server Error"
+
+
+def writes_nonsense(_: VllmLoopback) -> Answered:
+    return 200, {"choices": [{"text": "Right", "finish_reason": "stop"}]}
+
+
+def forgets(server: VllmLoopback) -> None:
+    server.forget()
+
+
+def drops_the_adapter(server: VllmLoopback) -> None:
+    server.ignores_adapters = True
+
+
+def hangs_longer_than_the_timeout(server: VllmLoopback) -> None:
+    server.hangs.set()
+    threading.Timer(1.5, server.hangs.clear).start()
+
+
+def restarts(server: VllmLoopback) -> None:
+    def restart() -> None:
+        server.__exit__()
+        threading.Timer(0.3, server.__enter__).start()
+
+    threading.Thread(target=restart).start()
+
+
+def test_a_run_waits_for_a_server_only_so_long(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
+    with acting_on([server], config, tmp_path) as trainer:
+        trainer.update(1)
+        pool = cast(VllmActor, trainer.actor)._pool
+        assert pool
+        pool.patience = 0.3
+        server.before = lambda _path, _body: (503, "overloaded")
+        with pytest.raises(UserError, match=r"no vLLM server was ready for 0 s \(http://.*: HTTP 503: overloaded\)"):
+            trainer.update(2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [fails, forgets, hangs_longer_than_the_timeout, restarts, writes_nonsense])
+def test_a_failed_server_gets_the_adapter_again_and_its_turns_are_repeated(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path, fault: Fault, caplog: pytest.LogCaptureFixture
+) -> None:
+    with acting_on([server], config, tmp_path, timeout=0.5) as trainer:
+        trainer.update(1)
+        happened = at_request(server, 5, fault)
+        groups = play_update(trainer, 2)
+        assert happened.is_set()
+        assert f"{server.url} does not respond" in caplog.text
+        assert [episode.error for group in groups for episode in group.episodes] == [""] * 6
+        assert_all_of_this_version(trainer, groups)
+        assert trainer.update(3).metrics["sampler_k3"] < 1e-8
+
+
+@pytest.mark.slow
+def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_played_again(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server answers under the name of the version, with the base, until an adapter is loaded again."""
+
+    def drops_until_loaded(server: VllmLoopback) -> None:
+        drops_the_adapter(server)
+        counting = server.before
+
+        def before(path: str, body: dict[str, Any]) -> Answered | None:
+            if path == "/v1/load_lora_adapter":
+                server.ignores_adapters = False
+            return counting(path, body)
+
+        server.before = before
+
+    with acting_on([server], config, tmp_path) as trainer:
+        trainer.update(1)
+        happened = at_request(server, 5, drops_until_loaded)
+        groups = play_update(trainer, 2)
+        assert happened.is_set()
+        assert "6 episodes are played again" in caplog.text
+        assert_all_of_this_version(trainer, groups)
+        at_request(server, 5, drops_the_adapter)  # for good
+        with pytest.raises(UserError, match="answers with the base alone"):
+            trainer.update(3)
+
+
+@pytest.mark.slow
+def test_one_of_several_servers_may_be_gone_and_join_later(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
+    with VllmLoopback(config.model) as gone:
+        gone.__exit__()
+        with acting_on([gone, server], config, tmp_path) as trainer:
+            trainer.update(1)
+            assert not gone.of("/v1/completions")
+            gone.__enter__()
+            for index in range(2, 10):
+                assert_all_of_this_version(trainer, play_update(trainer, index))
+                if gone.loaded:
+                    break
+            assert gone.loaded == server.loaded
