@@ -1,9 +1,9 @@
 """`python -m benchmark run|report|check|freeze`, from the root of the clone.
 
-run      plays every player of players.toml that is not marked stale on its suite into results/; stored runs are not played again
-report   writes the results in README.md and in the Space's bundle from results/
-check    fails if they are stale or a stored run does not replay
-freeze   writes the hashes of the games into suites/; use it only before a release or for a new version of a game
+run      plays the players of players.toml, except stale ones, on its suite into results/; skips stored runs
+report   writes the results into README.md and the Space's bundle
+check    fails if these are stale or a stored run does not replay
+freeze   writes the hashes of the games into suites/; only before a release or for a new version of a game
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmark.command import ended
+from benchmark import ended
 from benchmark.page import HERE, ROOT, bundle_rows, listed, settings_of, with_table
 from benchmark.stored import pack, unpacked
 from msgrpo_hub.errors import UserError
@@ -52,7 +52,7 @@ def report() -> None:
 
 
 def pages(results: Sequence[Result]) -> dict[Path, str]:
-    """What is made from the results: the README and the leaderboard that comes with the Space."""
+    """The pages made from the results: the README, and the leaderboard in the Space's bundle."""
     rows = json.dumps(bundle_rows(results), indent=1, ensure_ascii=False) + "\n"
     return {README: with_table(README.read_text(encoding="utf-8"), results), BUNDLE: rows}
 

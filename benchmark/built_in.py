@@ -1,6 +1,6 @@
 """`python -m benchmark.built_in NAME RUN`: makes the adapter of a finished run a built-in one, known by its name.
 
-What it was trained on, and what it reached on the test episodes, goes to `msgrpo_hub/pocket/adapters/README.md`.
+Adds its game, command and test reward to `msgrpo_hub/pocket/adapters/README.md`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 from pathlib import Path
-from typing import Any
 
+from benchmark import ended
 from msgrpo_hub.downloads.inspection import PLAY_SETTINGS
 from msgrpo_hub.downloads.names import PUBLIC_POCKET, adapters_path, content_hash
 from msgrpo_hub.errors import UserError
@@ -55,15 +54,14 @@ def install(name: str, run: Path, adapters: Path, command: str) -> None:
 def page(adapters: Path) -> str:
     """The README of the built-in adapters."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(adapters.glob("*.json"))}
-    rows = [[f"`{name}`", *_row(about), f"`{content_hash(adapters / name)[:16]}…`"] for name, about in found.items()]
+    rows = []
+    for name, about in found.items():
+        low, high = about["interval"]
+        rewards = [f"{about['base']:.3f}", f"{about['adapter']:.3f} [{low:.3f}, {high:.3f}]"]
+        rows.append([f"`{name}`", about["game"], *rewards, f"`{about['command']}`", f"`{content_hash(adapters / name)[:16]}…`"])
     table = markdown(["name", "game", "base", "adapter [95 %]", "command", "hash"], rows)
     name, about = next(iter(found.items()))
     return PAGE.format(game=about["game"], name=name, table=table)
-
-
-def _row(about: dict[str, Any]) -> list[str]:
-    low, high = about["interval"]
-    return [about["game"], f"{about['base']:.3f}", f"{about['adapter']:.3f} [{low:.3f}, {high:.3f}]", f"`{about['command']}`"]
 
 
 def main(arguments: list[str]) -> None:
@@ -77,7 +75,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        sys.exit(str(error))
+    ended(main)

@@ -1,20 +1,19 @@
 """How well small models follow the prompt formats, untrained: the table of docs/guide/prompt-formats.md.
 
-`python -m benchmark.formats run FOLDER...`: plays validation boards with each model in every format, and stores a row per episode
-in formats.json. Cells that are stored are not played again.
-A model is the folder of a base. Everything is sampled at temperature 1.
+`python -m benchmark.formats run FOLDER...` plays validation boards with each base in every format at temperature 1, and stores
+a row per episode in formats.json. Stored cells are not played again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmark.command import ended
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat
+from benchmark import ended
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.statistics import wilson
 from msgrpo_hub.evaluation.tables import markdown
@@ -24,22 +23,15 @@ from msgrpo_hub.rollout import play_episodes
 
 ROWS = Path(__file__).with_name("formats.json")
 EPISODES = {"FrozenLake-NotSlippery-v1": 12, "Snake-Solo-v1": 4}
-"""Game → episodes of a cell; one of Snake has more turns."""
-
-
-def token_limit(name: str) -> int:
-    """Tokens of a reply: what the tags need, or room for thoughts."""
-    return 12 if name == "action-only" else 128
+"""Game → episodes per cell; an episode of Snake has more turns."""
 
 
 def main(arguments: list[str]) -> None:
     """Runs the command."""
-    match arguments:
-        case ["run", _, *_]:
-            for folder in arguments[1:]:
-                run(Path(folder))
-        case _:
-            raise UserError("expected `run FOLDER...`")
+    if arguments[:1] != ["run"] or len(arguments) < 2:
+        raise UserError("expected `run FOLDER...`")
+    for folder in arguments[1:]:
+        run(Path(folder))
 
 
 def stored() -> dict[str, Any]:
@@ -49,56 +41,46 @@ def stored() -> dict[str, Any]:
 
 
 def run(folder: Path) -> None:
-    """Plays every cell of a model that is not stored."""
-    model, done = LanguageModel.from_pretrained(str(folder)), stored()["episodes"]
+    """Plays every cell of a model that is not stored, on the first validation boards, and stores its episodes, one per line."""
+    model = LanguageModel.from_pretrained(str(folder))
     for prompt_format in PROMPT_FORMATS.values():
-        limited = replace(model, max_new_tokens=token_limit(prompt_format.name))
+        limit = 12 if prompt_format.name == "action-only" else 128  # room for the tags, or for thoughts
         for game_id, count in EPISODES.items():
             cell: dict[str, Any] = {"model": folder.name, "format": prompt_format.name, "game": game_id}
-            if not any(cell.items() <= row.items() for row in done):
-                store(folder, [{**cell, **row} for row in episodes(limited, prompt_format, game_id, count)])
-
-
-def episodes(model: LanguageModel, prompt_format: PromptFormat, game_id: str, count: int) -> Iterable[dict[str, Any]]:
-    """The counts of each episode on the first validation boards."""
-    seeds = [episode_seed(game_id, "validation", index) for index in range(count)]
-    for episode in play_episodes(make_game(game_id), model, [(seed, 0) for seed in seeds], prompt_format=prompt_format):
-        counts = {
-            "replies": len(episode.steps),
-            "readable": sum(step.action is not None for step in episode.steps),
-            "legal": sum(step.legal for step in episode.steps),
-            "truncated": sum(step.completion.finish == "length" for step in episode.steps),
-        }
-        yield {"seed": episode.seed, **counts, "success": episode.success}
-
-
-def store(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Adds rows to the file, one a line, and the origin of the model."""
-    found = stored()
-    origin = folder / "ORIGIN.json"
-    found["models"][folder.name] = json.loads(origin.read_text(encoding="utf-8")) if origin.exists() else {}
-    lines = ",\n".join(f"  {json.dumps(row)}" for row in [*found["episodes"], *rows])
-    text = f'{{\n "models": {json.dumps(found["models"])},\n "episodes": [\n{lines}\n ]\n}}\n'
-    ROWS.write_text(text, encoding="utf-8")
+            found = stored()
+            if any(cell.items() <= row.items() for row in found["episodes"]):
+                continue
+            keys = [(episode_seed(game_id, "validation", index), 0) for index in range(count)]
+            limited = replace(model, max_new_tokens=limit)
+            for episode in play_episodes(make_game(game_id), limited, keys, prompt_format=prompt_format):
+                counts = {
+                    "replies": len(episode.steps),
+                    "readable": sum(step.action is not None for step in episode.steps),
+                    "legal": sum(step.legal for step in episode.steps),
+                    "truncated": sum(step.completion.finish == "length" for step in episode.steps),
+                }
+                found["episodes"].append({**cell, "seed": episode.seed, **counts, "success": episode.success})
+            origin = folder / "ORIGIN.json"
+            found["models"][folder.name] = json.loads(origin.read_text(encoding="utf-8")) if origin.exists() else {}
+            lines = ",\n".join(f"  {json.dumps(row)}" for row in found["episodes"])
+            text = f'{{\n "models": {json.dumps(found["models"])},\n "episodes": [\n{lines}\n ]\n}}\n'
+            ROWS.write_text(text, encoding="utf-8")
 
 
 def table() -> str:
-    """Readable and legal replies and successes by model, game and format."""
+    """Shares of readable, legal and truncated replies and of successes by model, game and format, with 95 % intervals."""
     cells: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in stored()["episodes"]:
         cells.setdefault((row["model"], row["game"], row["format"]), []).append(row)
     lines = []
     for (model, game, name), rows in sorted(cells.items()):
-        replies = sum(row["replies"] for row in rows)
-        shares = [share(sum(row[what] for row in rows), replies) for what in ("readable", "legal", "truncated")]
-        lines.append([model, game, f"`{name}`", str(replies), *shares, share(sum(row["success"] for row in rows), len(rows))])
+        replies, shares = sum(row["replies"] for row in rows), list[str]()
+        for what in ("readable", "legal", "truncated", "success"):
+            count, of = sum(row[what] for row in rows), len(rows) if what == "success" else replies
+            interval = wilson(count, of)
+            shares.append(f"{count / of:.2f} [{interval.low:.2f}, {interval.high:.2f}]")
+        lines.append([model, game, f"`{name}`", str(replies), *shares])
     return markdown(["model", "game", "format", "replies", "readable", "legal", "truncated", "success"], lines)
-
-
-def share(count: int, of: int) -> str:
-    """A share with its 95 % interval."""
-    interval = wilson(count, of)
-    return f"{count / of:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 if __name__ == "__main__":

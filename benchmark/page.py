@@ -1,4 +1,4 @@
-"""The results in benchmark/README.md: current rows, rows that are to be made anew, and figures that others published."""
+"""The results in benchmark/README.md: current rows, out-of-date rows, and figures that others published."""
 
 from __future__ import annotations
 
@@ -21,20 +21,34 @@ BEGIN, END = "<!-- table: python -m benchmark report -->", "<!-- end of table --
 
 
 def listed() -> tuple[str, list[dict[str, Any]]]:
-    """The suite and the players, in order."""
+    """The suite and the players of players.toml."""
     values = tomllib.loads((HERE / "players.toml").read_text(encoding="utf-8"))
     return values["suite"], values["player"]
 
 
+def settings_of(player: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `PlayerSettings` of a listed player."""
+    return {name: value for name, value in player.items() if name not in ("name", "label", "stale")}
+
+
 def with_table(text: str, results: Sequence[Result]) -> str:
-    """The README with its results as they are now."""
+    """The README with tables of these results."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     names, shown = player_names(results), current(results)
-    stale = [[_linked(r, names), r.task, with_interval(r.summary["reward"]), why] for r in results if (why := why_stale(r))]
-    tables = [markdown_table(group, lambda result: _linked(result, names)) for group in same_episodes(shown)]
-    parts = [*tables, f"{RANKS}.", _invitation(shown), *([_stale_table(stale)] if stale else []), _published()]
-    return "\n\n".join([before + BEGIN, *parts, END + after])
+
+    def linked(result: Result) -> str:
+        player = result.folder.parents[2].name  # of <player>/<commit>/<task>/<run hash>
+        return f"[{name_of(result, names)}](results/{player}.zip)"
+
+    parts = [*(markdown_table(group, linked) for group in same_episodes(shown)), f"{RANKS}."]
+    command = eval_command(shown, "runs/mine")
+    parts.append(f"A row with the settings that most models above have:\n\n```bash\n{command}\n```")
+    if stale := [[linked(r), r.task, with_interval(r.summary["reward"]), why] for r in results if (why := why_stale(r))]:
+        summary = f"<summary>{len(stale)} stored rows are out of date</summary>"
+        table = markdown(["player", "task", "reward", "why"], stale)
+        parts.append(f"<details>{summary}\n\n{table}\n\n</details>")
+    return "\n\n".join([before + BEGIN, *parts, _published(), END + after])
 
 
 def bundle_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -45,12 +59,12 @@ def bundle_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def current(results: Sequence[Result]) -> list[Result]:
-    """The complete runs whose player is listed and in the tree, and that were played by the rules of now."""
+    """The complete runs of listed players that have not changed since."""
     return [result for result in results if result.complete and not why_stale(result)]
 
 
 def why_stale(result: Result) -> str:
-    """Why a stored run is not shown as current; empty if it is."""
+    """Why a stored run is out of date; empty if it is current."""
     player = _entry(result)
     if player is None:
         return "not listed"
@@ -61,7 +75,7 @@ def why_stale(result: Result) -> str:
 
 
 def in_the_tree(name: str) -> dict[str, Any]:
-    """The part of a player's identity that follows from the tree: the version of a scripted player, the hashes of weights."""
+    """The part of a player's identity that the tree determines: the version of a scripted player, the hashes of weights."""
     if name in SCRIPTED:
         return {"version": VERSION}
     kind, _, rest = name.partition(":")
@@ -72,7 +86,7 @@ def in_the_tree(name: str) -> dict[str, Any]:
 
 
 def _entry(result: Result) -> dict[str, Any] | None:
-    """The player of players.toml that a run was played by, with these settings."""
+    """The entry of players.toml for a run's player and settings."""
     identity = result.config["identity"]
     for player in listed()[1]:
         names = (player["name"], f"folder:{Path(player['name']).name}")
@@ -81,35 +95,14 @@ def _entry(result: Result) -> dict[str, Any] | None:
     return None
 
 
-def settings_of(player: Mapping[str, Any]) -> dict[str, Any]:
-    """How a listed player acts, as `PlayerSettings` takes it."""
-    return {name: value for name, value in player.items() if name not in ("name", "label", "stale")}
-
-
 def name_of(result: Result, names: Mapping[str, str]) -> str:
-    """The unique name of a row, which begins with the player's label if it has one."""
+    """The unique name of a row, with the player's label if it has one."""
     label = (_entry(result) or {}).get("label", result.player)
     return names[player_key(result)].replace(result.player, label, 1)
 
 
-def _linked(result: Result, names: Mapping[str, str]) -> str:
-    player = result.folder.parents[2].name  # of <player>/<commit>/<task>/<run hash>
-    return f"[{name_of(result, names)}](results/{player}.zip)"
-
-
-def _stale_table(rows: Sequence[Sequence[str]]) -> str:
-    """The runs that are not shown as current, and why."""
-    table = markdown(["player", "task", "reward", "why"], rows)
-    summary = f"<summary>{len(rows)} stored rows that are not current: they are to be made anew</summary>"
-    return f"<details>{summary}\n\n{table}\n\n</details>"
-
-
-def _invitation(results: Sequence[Result]) -> str:
-    return f"A row with the settings that most models above have:\n\n```bash\n{eval_command(results, 'runs/mine')}\n```"
-
-
 def _published() -> str:
-    """The figures of others, beside how their games differ from ours."""
+    """The figures of others, with the differences between their games and ours."""
     values = tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8"))
     rows = []
     for figure in values["figure"]:
@@ -118,6 +111,5 @@ def _published() -> str:
         same = "as here" if game["horizon"] == horizon else f"here {horizon}"
         differs = [game["map"], game["slip"], f"{game['horizon']}, {same}", game["reward"], figure.get("prompt", game["prompt"])]
         rows.append([figure["task"], figure["player"], f"{figure['reward']:g}", figure["source"], *differs])
-    return "### Published by others\n\n" + markdown(
-        ["task", "player", "reward", "source", "map", "slip", "horizon", "reward rule", "prompt"], rows
-    )
+    head = ["task", "player", "reward", "source", "map", "slip", "horizon", "reward rule", "prompt"]
+    return f"### Published by others\n\n{markdown(head, rows)}"

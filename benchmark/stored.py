@@ -1,4 +1,4 @@
-"""The stored runs of the benchmark: one archive per player, `results/<player>.zip`, unpacked to be read."""
+"""The stored runs of the benchmark: one archive per player, `results/<player>.zip`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def archive_of(folder: str) -> Path:
 
 @contextmanager
 def unpacked() -> Iterator[Path]:
-    """A folder with all stored runs, as `msgrpo eval` writes them; it is removed at the end."""
+    """A temporary folder with all stored runs, as `msgrpo eval` writes them."""
     with TemporaryDirectory() as folder:
         for archive in sorted(ARCHIVES.glob("*.zip")):
             with zipfile.ZipFile(archive) as file:
@@ -29,7 +29,7 @@ def unpacked() -> Iterator[Path]:
 
 
 def pack(folder: Path) -> None:
-    """Writes the archives of all players in a folder; one whose files are as they were stays."""
+    """Writes the archives of all players in a folder. An archive with the same files is not touched."""
     for player in sorted(folder.iterdir()):
         files = {path.relative_to(player).as_posix(): path.read_bytes() for path in sorted(player.rglob("*")) if path.is_file()}
         files = {name: content for name, content in files.items() if not name.endswith(_NOT_KEPT)}

@@ -1,4 +1,4 @@
-"""The benchmark of updates: that all sides do the same work, and that its measuring does what it says."""
+"""The benchmark of updates: all sides do the same work, and measurements are complete."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ import pytest
 import torch
 
 from benchmark.throughput import gpu
-from benchmark.throughput.agreement import log_prob_difference, loss_and_gradient_difference
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
 from benchmark.throughput.limit import contexts, learnt, needed
-from benchmark.throughput.machine import clock
-from benchmark.throughput.naive import NaiveTrainer
-from benchmark.throughput.rows import ResultFile
+from benchmark.throughput.naive import NaiveTrainer, log_prob_difference, loss_and_gradient_difference
+from benchmark.throughput.rows import ResultFile, clock
 from benchmark.throughput.stages import OTHER, Stages
 from benchmark.throughput.with_vllm import PYTHON, VllmTrainer
 
@@ -101,7 +99,7 @@ def test_forced_replies_have_exactly_the_length_and_spread_the_play(side: type[M
 def test_the_side_that_acts_by_vllm_gives_it_every_prompt_and_a_new_number_for_every_adapter(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module in vLLM's place answers in the worker's process; the real one is asked in `tests/vllm`."""
+    """A module in vLLM's place answers in the worker's process; `tests/vllm` uses the real one."""
     package = tmp_path / "vllm"
     (package / "lora").mkdir(parents=True)
     (package / "__init__.py").write_text(STANDS_FOR_VLLM)

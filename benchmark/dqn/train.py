@@ -1,6 +1,6 @@
 """Trains a DQN (stable-baselines3) for a game: `python -m benchmark.dqn.train GAME... --output-dir benchmark/dqn/weights`.
 
-Needs the extra `dqn`. The result plays as `dqn:FOLDER`, by numpy alone. An interrupted training goes on from its last
+Needs the extra `dqn`. The result plays as `dqn:FOLDER` and needs only numpy. An interrupted training resumes from its last
 checkpoint, with an empty replay buffer.
 """
 
@@ -10,7 +10,6 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from benchmark import ended
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
@@ -65,13 +65,9 @@ class SeenFromTheMiddle(gymnasium.ObservationWrapper[npt.NDArray[np.uint8], np.i
 
 
 def environments(game_id: str, count: int = ENVIRONMENTS) -> DummyVecEnv:
-    """Vectorised training environments, which draw training boards alone."""
-
-    def one() -> gymnasium.Env[Any, Any]:
-        env = gymnasium.make(f"msgrpo_hub.games.environment:msgrpo_hub/{game_id}", observation="tensor", disable_env_checker=True)
-        return SeenFromTheMiddle(env)
-
-    return DummyVecEnv([one] * count)
+    """Vectorised environments that start from training boards."""
+    name = f"msgrpo_hub.games.environment:msgrpo_hub/{game_id}"
+    return DummyVecEnv([lambda: SeenFromTheMiddle(gymnasium.make(name, observation="tensor", disable_env_checker=True))] * count)
 
 
 def exported(model: DQN) -> dict[str, npt.NDArray[np.float16]]:
@@ -92,14 +88,10 @@ def validation_reward(model: DQN, game_id: str, episodes: int = 200) -> float:
 class Checkpoints(BaseCallback):
     """Saves checkpoints, and exports the network whenever it is the best so far on validation episodes."""
 
-    def __init__(self, game_id: str, folder: Path, seed: int, best: float, every: int) -> None:
+    def __init__(self, game_id: str, folder: Path, seed: int, best: float, every: int, start: int) -> None:
         super().__init__()
         self.game_id, self.folder, self.seed, self.best, self.every = game_id, folder, seed, best, every
-        self.started = time.monotonic()
-        self.next = 0
-
-    def _on_training_start(self) -> None:
-        self.next = self.num_timesteps + self.every
+        self.started, self.next = time.monotonic(), start + every
 
     def _on_step(self) -> bool:
         if self.num_timesteps >= self.next:
@@ -112,6 +104,7 @@ class Checkpoints(BaseCallback):
             self.save()
 
     def save(self) -> None:
+        """Exports the network if it is the best so far, then replaces the checkpoint atomically."""
         model: Any = self.model
         reward = validation_reward(model, self.game_id)
         print(
@@ -122,27 +115,23 @@ class Checkpoints(BaseCallback):
         )
         if reward > self.best:
             self.best = reward
-            self.export(model, reward)
-        # Replaced atomically: an interruption leaves the last checkpoint or this one.
+            metadata = {
+                "game": self.game_id,
+                "task": task_hash(make_game(self.game_id)),
+                "steps": str(self.num_timesteps),
+                "validation_reward": f"{reward:.4f}",
+                "seed": str(self.seed),
+                "stable_baselines3": stable_baselines3.__version__,
+                "torch": torch.__version__,
+                "command": shlex.join(["python", "-m", "benchmark.dqn.train", *sys.argv[1:]]),
+            }
+            exports = self.folder / f"{self.game_id}.new"
+            safetensors.numpy.save_file(exported(model), exports, metadata)
+            exports.replace(self.folder / f"{self.game_id}.safetensors")
         model.best_reward, model.seed_of_run = self.best, self.seed
         new = self.folder / f"{self.game_id}.new.zip"
         model.save(new)
         new.replace(checkpoint(self.folder, self.game_id))
-
-    def export(self, model: DQN, reward: float) -> None:
-        metadata = {
-            "game": self.game_id,
-            "task": task_hash(make_game(self.game_id)),
-            "steps": str(self.num_timesteps),
-            "validation_reward": f"{reward:.4f}",
-            "seed": str(self.seed),
-            "stable_baselines3": stable_baselines3.__version__,
-            "torch": torch.__version__,
-            "command": shlex.join(["python", "-m", "benchmark.dqn.train", *sys.argv[1:]]),
-        }
-        new = self.folder / f"{self.game_id}.new"
-        safetensors.numpy.save_file(exported(model), new, metadata)
-        new.replace(self.folder / f"{self.game_id}.safetensors")
 
 
 def checkpoint(folder: Path, game_id: str) -> Path:
@@ -173,13 +162,13 @@ def train_dqn(game_id: str, folder: Path, steps: int, seed: int, every: int = CH
         options = {"learning_starts": WARM_UP, **HYPERPARAMETERS, **changes}
         model, best = DQN("MlpPolicy", environments(game_id), seed=seed, device="cpu", **options), float("-inf")
     left = max(steps - model.num_timesteps, 0)
-    model.learn(left, callback=Checkpoints(game_id, folder, seed, best, every), reset_num_timesteps=False)
+    model.learn(left, callback=Checkpoints(game_id, folder, seed, best, every, model.num_timesteps), reset_num_timesteps=False)
     saved.unlink()
     return model
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Trains on the games of the command line, one after the other."""
+def main(arguments: list[str]) -> None:
+    """Trains on games, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m benchmark.dqn.train", description=__doc__)
     parser.add_argument("games", nargs="+", metavar="GAME")
     parser.add_argument("--output-dir", type=Path, default=Path("benchmark/dqn/weights"))
@@ -192,7 +181,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        sys.exit(str(error))
+    ended(main)

@@ -1,1 +1,1 @@
-"""Experiments: one folder per question, with its configuration, its raw results, a figure and what was found."""
+"""Experiments: one folder per question, with its configuration, its raw results, a figure and findings."""

@@ -1,4 +1,4 @@
-"""How much of the spread over training seeds is a difference of the policies, and how much is chance in the test episodes."""
+"""How much of the spread over training seeds is a difference of policies, and how much is chance in the test episodes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from msgrpo_hub.games import board_of, episode_seed, make_game, stream
 
-Floats = NDArray[np.float64]
-
 FEWEST = 0.5
-"""Share of the episodes that must be on boards of several episodes."""
+"""This share of the episodes must be on boards with several episodes."""
 
 
 @cache
@@ -26,21 +24,18 @@ def boards_of_tests(game_id: str, episodes: int) -> tuple[str, ...]:
 
 
 def by_chance(rewards: Sequence[Sequence[float]], boards: Sequence[str]) -> float | None:
-    """The standard deviation of a mean reward that chance in its episodes makes: replies that are sampled, and ice that slips.
+    """The standard deviation of a mean reward due to chance in its episodes: sampled replies and slippery ice.
 
-    A policy plays a board several times, and what differs between these episodes is chance. The variance within each board is
-    estimated, and the mean of n episodes has Σ_b n_b s_b² / n² of it; episodes that are alone on their board count as the others
-    do. Policies that differ little have less than this in their spread, since all are played with the same draws.
+    A policy plays a board several times, and only chance makes these episodes differ. With variance s_b² on board b, the mean of
+    n episodes has the variance Σ_b n_b s_b² / n²; an episode without another on its board counts as average. Policies that differ
+    little can spread less than this, since all are played with the same random numbers.
 
     Args:
-        rewards: of each policy, one per episode.
+        rewards: a reward per episode, for each policy.
         boards: of the episodes.
 
     Returns:
         The root of the mean variance of the policies; None if too few episodes share a board.
-
-    >>> by_chance([[1.0, 0.0, 1.0, 1.0]], ["a", "a", "b", "b"])
-    0.25
     """
     groups = [np.flatnonzero(np.array(boards) == board) for board in dict.fromkeys(boards)]
     shared = [group for group in groups if len(group) > 1]
@@ -53,31 +48,31 @@ def by_chance(rewards: Sequence[Sequence[float]], boards: Sequence[str]) -> floa
 
 
 class Causes(NamedTuple):
-    """Variances of a mean reward, by what makes them."""
+    """Variance components of a mean reward."""
 
     setting: float
     seed: float
-    """The same for every setting."""
+    """Equal for every setting."""
     both: float
-    """How a seed fares under one setting, other than by chance in the test episodes."""
+    """Luck of a seed under one setting, except for chance in the test episodes."""
     chance: float
 
     def shares(self) -> dict[str, float]:
-        """Cause → its share of the whole, the largest first."""
+        """Component → share of the total, the largest first."""
         whole = sum(self) or 1.0
         return dict(sorted(((name, value / whole) for name, value in self._asdict().items()), key=lambda each: -each[1]))
 
 
-def causes(means: Floats, chance: float) -> Causes:
+def causes(means: NDArray[np.float64], chance: float) -> Causes:
     """The variance components of a two-way layout with one value per cell, settings and seeds random, none below zero.
 
-    E.g. D. C. Montgomery, Design and Analysis of Experiments, on random effects: with A settings and S seeds, mean squares
+    See D. C. Montgomery, Design and Analysis of Experiments, on random effects: with A settings and S seeds, mean squares
     MS_A = S Σ (ā − m)² / (A − 1), MS_S = A Σ (s̄ − m)² / (S − 1) and MS_E of the residuals, the components are
     (MS_A − MS_E) / S, (MS_S − MS_E) / A and MS_E.
 
     Args:
         means: (A, S) mean rewards, A and S at least two.
-        chance: the variance of a mean that chance in its episodes makes; a part of MS_E.
+        chance: the variance of a mean due to chance in its episodes, a part of MS_E.
     """
     settings, seeds = means.shape
     mean, by_setting, by_seed = means.mean(), means.mean(1, keepdims=True), means.mean(0, keepdims=True)

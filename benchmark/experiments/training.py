@@ -1,9 +1,8 @@
-"""Training as a unit of an experiment: a configuration and a seed, run for a given number of updates."""
+"""Training as a unit of an experiment: a configuration and a seed, for a given number of updates."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,69 +24,53 @@ SERIES = (
     *("composite_return", "composite_return_std", "zero_variance_groups", "unreadable_rate"),
     *("entropy", "kl", "gradient_norm"),
 )
-"""Metrics that are kept of every update."""
+"""Metrics stored for every update."""
 
 
-def learning_curve(settings: Settings, scratch: Path) -> Values:  # noqa: ARG001
-    """Trains for some updates, and evaluates in between.
+def learning_curve(settings: Settings) -> Values:
+    """Trains for some updates and evaluates at equal distances.
 
     Args:
-        settings: a preset as `case`, `settings` (fields of the configuration beside it), `seed`, the number of `updates`, and
-            that of `evaluations` on the validation episodes. `also` may name games that the adapter plays in the end without
-            having been trained on them.
-        scratch: not used.
+        settings: `case`, a preset; `settings`, fields that differ from it; `seed`; `updates`; `evaluations`, on the validation
+            episodes; optionally `also`, games that the adapter plays after training.
 
     Returns:
-        `curve`: (update, validation reward), the first before training; `seconds`, the processor time of all updates; the
-        `metrics` of `SERIES`, one number per update; `test_rewards` of the trained adapter, one per test episode, and those of
-        the games of `also`.
+        `curve`: (update, validation reward), the first before training; `seconds`: processor time of all updates; `metrics`: a
+        number per update for each of `SERIES`; `test_rewards`: a reward per test episode; `also`: the same for its games.
     """
     fields = {"preset": settings["case"], "seed": settings["seed"], "updates": settings["updates"], **settings["settings"]}
-    updates = fields["updates"]
+    updates, also = fields["updates"], settings.get("also", [])
     config = configured({**fields, "updates": max(updates, 1)})  # without an update, the base
     trainer = Trainer(config, Accelerator(cpu=True))
-    for game in settings.get("also", []):
-        make_game(game)  # one that needs a package says so now
+    for game in also:
+        make_game(game)  # reports a missing package before the training
+    curve, seconds = [(0, trainer.evaluate()["validation_reward"])], 0.0
     metrics: dict[str, list[float]] = {name: [] for name in SERIES}
-
-    def update(number: int) -> None:
+    stops = {round(stop) for stop in np.linspace(0, updates, settings["evaluations"] + 1)}
+    for number in range(1, updates + 1):
+        began = time.process_time()
         found = trainer.update(number).metrics
         for name, series in metrics.items():
             series.append(float(f"{found[name]:.4g}"))
-
-    curve, seconds = drawn(updates, settings["evaluations"], update, lambda: trainer.evaluate()["validation_reward"])
-    also = {game: test_rewards(trainer, game) for game in settings.get("also", [])}
-    found = {"curve": curve, "seconds": seconds, "metrics": metrics, "test_rewards": test_rewards(trainer)}
-    return found | ({"also": also} if also else {})
-
-
-def drawn(
-    updates: int, evaluations: int, update: Callable[[int], object], evaluate: Callable[[], float]
-) -> tuple[list[tuple[int, float]], float]:
-    """Runs updates 1 to `updates`. Returns the curve of (update, value) and the processor time of the updates.
-
-    >>> drawn(4, 2, lambda number: None, lambda: 0.5)[0]
-    [(0, 0.5), (2, 0.5), (4, 0.5)]
-    """
-    seconds, curve = 0.0, [(0, evaluate())]
-    stops = {round(stop) for stop in np.linspace(0, updates, evaluations + 1)}
-    for number in range(1, updates + 1):
-        began = time.process_time()
-        update(number)
         seconds += time.process_time() - began
         if number in stops:
-            curve.append((number, evaluate()))
-    return curve, round(seconds, 2)
+            curve.append((number, trainer.evaluate()["validation_reward"]))
+
+    def rewards(*games: str) -> list[float]:
+        return [episode.reward for episode in test_episodes(trainer, trainer.config.eval_temperature, *games)]
+
+    values: Values = {"curve": curve, "seconds": round(seconds, 2), "metrics": metrics, "test_rewards": rewards()}
+    return values | ({"also": {game: rewards(game) for game in also}} if also else {})
 
 
 def configured(fields: Settings) -> TrainConfig:
-    """A configuration from `preset` and the fields that differ from it. Every run here ends with its last weights."""
+    """A configuration from `preset` and fields that differ from it. By default a run keeps its last weights."""
     values = {"keep": "last", **fields}
     return replace(preset(fields["preset"]), **{name: value for name, value in values.items() if name != "preset"})
 
 
 def adapter_of(config: TrainConfig, scratch: Path) -> Path:
-    """The adapter of a run, which is trained unless it is there."""
+    """The adapter of a run, trained now if it does not exist."""
     folder = RunFolder(scratch / f"run-{fingerprint(config)[:16]}")
     with FileLock(scratch / f"{folder.path.name}.lock"):  # another process may be training it
         train(config, folder.path, resume=True)
@@ -95,13 +78,8 @@ def adapter_of(config: TrainConfig, scratch: Path) -> Path:
     return adapter
 
 
-def test_rewards(trainer: Trainer, *games: str) -> list[float]:
-    """The rewards of the test episodes of some games, by default those of the run, sampled as in evaluation."""
-    return [episode.reward for episode in test_episodes(trainer, trainer.config.eval_temperature, *games)]
-
-
 def test_episodes(trainer: Trainer, temperature: float, *games: str) -> list[Episode]:
-    """The test episodes of some games, by default those of the run, sampled at a temperature."""
+    """The test episodes of these games, by default of the run's games, sampled at a temperature."""
     agent, indices = replace(trainer.agent, temperature=temperature), range(trainer.config.test_episodes)
     with merged(trainer.model):
         return [

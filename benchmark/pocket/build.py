@@ -39,7 +39,7 @@ class BuildConfig:
     steps: int = 6000
     """Optimiser steps."""
     lakes: float = 0.3
-    """Share of the tasks on lakes; the rest is on Snake, which takes longer to learn."""
+    """Share of the tasks on lakes; the rest is on Snake."""
     trees: int = 8
     """Documents per step."""
     states: int = 3
@@ -106,20 +106,14 @@ def make_model(config: BuildConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen2
     return model
 
 
-class Encoder:
-    """Tasks → token ids, exactly as the chat template lays them out."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.tokenizer = tokenizer
-
-    def prompts(self, system: str, users: Sequence[str]) -> list[list[int]]:
-        parts = self.tokenizer([f"<|system|>{system}<|end|>", *(f"<|user|>{user}<|end|><|assistant|>" for user in users)])
-        head, *tails = parts["input_ids"]
-        return [head + tail for tail in tails]
-
-    def replies(self, task: PretrainingTask) -> list[list[int]]:
-        ids: list[list[int]] = self.tokenizer([f"{reply}<|end|>" for reply in task.replies])["input_ids"]
-        return ids
+def encoded(
+    tokenizer: PreTrainedTokenizerFast, system: str, observation: str, tasks: Sequence[PretrainingTask]
+) -> list[tuple[list[int], list[list[int]]]]:
+    """Token ids of the prompt and the replies of each task, equal to the chat template's."""
+    users = [f"<|user|>{user_text(observation, task.request)}<|end|><|assistant|>" for task in tasks]
+    head, *tails = tokenizer([f"<|system|>{system}<|end|>", *users])["input_ids"]
+    replies = [tokenizer([f"{reply}<|end|>" for reply in task.replies])["input_ids"] for task in tasks]
+    return [(head + tail, of_task) for tail, of_task in zip(tails, replies, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -133,10 +127,10 @@ class Document:
 
 
 class Documents(Dataset[Document]):
-    """Document i is a function of (seed, i) alone."""
+    """Document i depends only on the seed and i."""
 
     def __init__(self, config: BuildConfig, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.config, self.encoder = config, Encoder(tokenizer)
+        self.config, self.tokenizer = config, tokenizer
 
     def __len__(self) -> int:
         return self.config.steps * self.config.trees
@@ -150,13 +144,11 @@ class Documents(Dataset[Document]):
         for _ in range(self.config.states):
             state = random_state(variant.game, rng)
             tasks = pretraining_tasks(variant, state, rng)
-            observation = variant.game.observe(state)
-            prompts = self.encoder.prompts(variant.system, [user_text(observation, task.request) for task in tasks])
-            for task, prompt in zip(tasks, prompts, strict=True):
-                for reply in self.encoder.replies(task):
+            for prompt, replies in encoded(self.tokenizer, variant.system, variant.game.observe(state), tasks):
+                for reply in replies:
                     rows.append(prompt + reply)
                     starts.append(len(prompt))
-                    row_weights.append(1.0 / len(task.replies))
+                    row_weights.append(1.0 / len(replies))
         tree = build_tree(rows)
         nodes = np.concatenate([path[start - 1 : -1] for path, start in zip(tree.paths, starts, strict=True)])
         targets = np.concatenate([row[start:] for row, start in zip(rows, starts, strict=True)])
@@ -187,17 +179,18 @@ def make_optimizers(config: BuildConfig, model: Qwen2ForCausalLM) -> list[torch.
     return [muon, adamw(others)]
 
 
-def schedule(config: BuildConfig, step: int) -> float:
-    """The share of the peak learning rate: linear warm-up over 100 steps, then linear decay to a fiftieth."""
-    return min((step + 1) / 100, 1.0) * (1.0 - 0.98 * step / config.steps)
-
-
 def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     """Trains the model in place; resumes from `building.pt` if an interrupted build left one."""
     optimizers = make_optimizers(config, model)
     peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     checkpoint = config.output_dir / "building.pt"
-    first = _resume(checkpoint, model, optimizers)
+    first = 0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, weights_only=True)
+        first = int(saved["step"])
+        model.load_state_dict(saved["model"])
+        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
     indices = range(first * config.trees, config.steps * config.trees)
     loader = DataLoader(Documents(config, tokenizer), batch_size=config.trees, sampler=indices, collate_fn=list, num_workers=1)
     recent: deque[float] = deque(maxlen=50)
@@ -209,7 +202,8 @@ def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTok
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer, peak in zip(optimizers, peaks, strict=True):
-            optimizer.param_groups[0]["lr"] = peak * schedule(config, step)
+            # Linear warm-up over 100 steps, then linear decay to a fiftieth
+            optimizer.param_groups[0]["lr"] = peak * (min((step + 1) / 100, 1.0) * (1.0 - 0.98 * step / config.steps))
             optimizer.step()
         recent.append(loss.item())
         progress.set_postfix(loss=f"{np.mean(recent):.4f}", refresh=False)
@@ -217,16 +211,6 @@ def train(config: BuildConfig, model: Qwen2ForCausalLM, tokenizer: PreTrainedTok
             states = [optimizer.state_dict() for optimizer in optimizers]
             torch.save({"model": model.state_dict(), "optimizers": states, "step": step + 1}, checkpoint)
     checkpoint.unlink(missing_ok=True)
-
-
-def _resume(checkpoint: Path, model: Qwen2ForCausalLM, optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    if not checkpoint.exists():
-        return 0
-    saved = torch.load(checkpoint, weights_only=True)
-    model.load_state_dict(saved["model"])
-    for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
-        optimizer.load_state_dict(state)
-    return int(saved["step"])
 
 
 def make_base(config: BuildConfig) -> None:
@@ -241,21 +225,21 @@ def make_base(config: BuildConfig) -> None:
         model.save_pretrained(config.output_dir)
 
 
-def build(config: BuildConfig) -> None:
+def main() -> None:
     """Makes a base, measures it and writes its card."""
-    make_base(config)
-    measured = measure(replace(LanguageModel.from_pretrained(str(config.output_dir)), threads=config.threads))
-    (config.output_dir / "scores.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    (config.output_dir / "README.md").write_text(
-        render(measured, "python -m benchmark.pocket.build OUTPUT_DIR"), encoding="utf-8"
-    )
-
-
-if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmark.pocket.build", description=__doc__)
     parser.add_argument("output_dir", type=Path)
     for setting in fields(BuildConfig)[1:]:
         choices = ("bfloat16", "float32") if setting.name == "precision" else None
         flag = f"--{setting.name.replace('_', '-')}"
         parser.add_argument(flag, type=type(setting.default), default=setting.default, choices=choices)
-    build(BuildConfig(**vars(parser.parse_args())))
+    config = BuildConfig(**vars(parser.parse_args()))
+    make_base(config)
+    measured = measure(replace(LanguageModel.from_pretrained(str(config.output_dir)), threads=config.threads))
+    (config.output_dir / "scores.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    card = render(measured, "python -m benchmark.pocket.build OUTPUT_DIR")
+    (config.output_dir / "README.md").write_text(card, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,31 @@
-"""The model card of the built-in base, rendered from measured scores; no number is typed by hand."""
+"""The model card of the built-in base, rendered from measured scores: a held-out probe, and play.
+
+The probe asks every kind of task on random states outside the training data, greedily.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmark.pocket.probe import held_out_probe
+import numpy as np
+
+from benchmark.pocket.tasks import (
+    GameVariant,
+    PretrainingTask,
+    about_the_board,
+    about_the_rules,
+    instructions,
+    lookups,
+    play,
+    random_state,
+    random_variant,
+)
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
+from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import user_text
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.games import episode_seed, make_game
@@ -26,65 +44,103 @@ EPISODES = 500
 STATES = 200
 
 
+PROBE_SEED = 1_000_003
+"""The probe uses the random streams (PROBE_SEED, index); training uses (seed, 1) and (seed, 2, index)."""
+
+
+def ask(model: LanguageModel, variants: list[GameVariant], seed: int = PROBE_SEED) -> dict[str, float]:
+    """Kind of task → greedy accuracy, over one random state per variant."""
+    questions: list[tuple[PretrainingTask, Prompt]] = []
+    for index, variant in enumerate(variants):
+        rng = np.random.default_rng((seed, index))
+        state = random_state(variant.game, rng)
+        observation = variant.game.observe(state)
+        for task in (
+            play(variant, state),
+            *about_the_board(variant, state, rng),
+            *about_the_rules(variant, rng),
+            *lookups(variant, state, rng),
+            *instructions(variant, state, rng),
+        ):
+            contents = (("system", variant.system), ("user", user_text(observation, task.request)))
+            questions.append((task, Prompt(contents, observation, variant.game, state)))
+    greedy = replace(model, temperature=0.0, max_new_tokens=48)
+    completions = greedy.complete([prompt for _, prompt in questions], [np.random.default_rng()] * len(questions))
+    scores: dict[str, list[float]] = defaultdict(list)
+    for (task, _), completion in zip(questions, completions, strict=True):
+        scores[task.kind].append(score(task, completion.text))
+    return {kind: float(np.mean(values)) for kind, values in sorted(scores.items())}
+
+
+def score(task: PretrainingTask, answer: str) -> float:
+    """1 for a correct answer, else 0. For `each direction`, the share of correct directions.
+
+    For `way`, the base chooses: an answer is correct if its thought names the move, after a correct local view.
+
+    >>> view = PretrainingTask("each direction", "", ("Left wall Down ice Right hole Up ice",))
+    >>> score(view, "Left wall Down ice Right ice Up ice")
+    0.75
+    >>> ways = PretrainingTask("way", "", ("<think>Up ice way Up 2</think><action>Up</action>",))
+    >>> score(ways, "<think>Up ice way Left 1</think><action>Left</action>")
+    1.0
+    """
+    if task.kind == "way":
+        view = task.replies[0].partition(" way ")[0]
+        thought, _, move = answer.removesuffix("</action>").partition("</think><action>")
+        return float(thought.startswith(f"{view} way ") and move in thought.partition(" way ")[2].split())
+    if task.kind != "each direction":
+        return float(answer in task.replies)
+    [expected] = (reply.split() for reply in task.replies)
+    words = answer.split()
+    pairs = range(0, len(expected), 2)
+    return float(np.mean([words[i : i + 2] == expected[i : i + 2] for i in pairs]))
+
+
 def measure(model: LanguageModel) -> dict[str, Any]:
-    """The scores of the held-out probe, and of play on validation seeds, beside those of the random players."""
-    base = replace(model, temperature=1.0, max_new_tokens=32)
+    """Scores of the probe and of validation episodes, for the base and the random players.
+
+    The probe asks on registered games and on random variants (`mixed`: other rewards, fewer actions, prohibitions).
+    """
+    games = {name: make_game(name) for name in GAMES}
+    exam = {name: ask(model, [GameVariant(game, game.actions)] * STATES) for name, game in games.items()}
+    exam["mixed"] = ask(model, [random_variant(np.random.default_rng((PROBE_SEED, 7, index))) for index in range(STATES)])
     players: dict[str, Policy] = {
-        "pocket": base,
+        "pocket": replace(model, temperature=1.0, max_new_tokens=32),
         "random": ScriptedPolicy(choose_random),
         "random-legal": ScriptedPolicy(choose_random_legal),
         "random-safe": ScriptedPolicy(choose_random_safe),
     }
-    return {
-        "exam": held_out_probe(model, [make_game(game) for game in GAMES], STATES),
-        "play": {game: {name: _play(game, player) for name, player in players.items()} for game in GAMES},
-        "parameters": sum(parameter.numel() for parameter in model.model.parameters()),
-    }
-
-
-def _play(game_id: str, player: Policy) -> dict[str, Any]:
-    episode_keys = [(episode_seed(game_id, "validation", index), 0) for index in range(EPISODES)]
-    episodes: list[Episode] = play_episodes(make_game(game_id), player, episode_keys)
-    steps = [step for episode in episodes for step in episode.steps]
-    success = wilson(sum(episode.success for episode in episodes), EPISODES)
-    rewards = [episode.reward for episode in episodes]
-    reward = mean_interval(rewards, 0, bounds=return_range(make_game(game_id)))
-    assert reward is not None
-    return {
-        "success": [sum(episode.success for episode in episodes) / EPISODES, success.low, success.high],
-        "reward": [sum(rewards) / EPISODES, reward.low, reward.high],
-        "readable": sum(step.action is not None for step in steps) / len(steps),
-    }
+    played: dict[str, dict[str, Any]] = {}
+    for name, game in games.items():
+        keys = [(episode_seed(name, "validation", index), 0) for index in range(EPISODES)]
+        for player, policy in players.items():
+            episodes: list[Episode] = play_episodes(game, policy, keys)
+            steps = [step for episode in episodes for step in episode.steps]
+            rewards, successes = [episode.reward for episode in episodes], sum(episode.success for episode in episodes)
+            success, reward = wilson(successes, EPISODES), mean_interval(rewards, 0, bounds=return_range(game))
+            assert reward is not None
+            played.setdefault(name, {})[player] = {
+                "success": [successes / EPISODES, success.low, success.high],
+                "reward": [sum(rewards) / EPISODES, reward.low, reward.high],
+                "readable": sum(step.action is not None for step in steps) / len(steps),
+            }
+    return {"exam": exam, "play": played, "parameters": sum(parameter.numel() for parameter in model.model.parameters())}
 
 
 def render(measured: Mapping[str, Any], command: str) -> str:
     """The card as Markdown with front matter."""
-    return _CARD.format(
-        parameters=f"{measured['parameters']:,}",
-        probe=_probe_table(measured["exam"]),
-        play=_play_table(measured["play"]),
-        command=command,
-        states=STATES,
-        episodes=EPISODES,
-    )
-
-
-def _probe_table(scores: Mapping[str, Mapping[str, float]]) -> str:
-    kinds = sorted({kind for answers in scores.values() for kind in answers})
-    lines = [f"| question | {' | '.join(scores)} |", f"|---|{'---|' * len(scores)}"]
-    for kind in kinds:
-        cells = [f"{answers[kind]:.3f}" if kind in answers else "–" for answers in scores.values()]
-        lines.append(f"| {kind} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _play_table(play: Mapping[str, Mapping[str, Any]]) -> str:
-    lines = ["| game | player | success | reward | parsed replies |", "|---|---|---|---|---|"]
-    for game, players in play.items():
+    exam = measured["exam"]
+    probe = [f"| question | {' | '.join(exam)} |", f"|---|{'---|' * len(exam)}"]
+    for kind in sorted({kind for answers in exam.values() for kind in answers}):
+        cells = [f"{answers[kind]:.3f}" if kind in answers else "–" for answers in exam.values()]
+        probe.append(f"| {kind} | {' | '.join(cells)} |")
+    table = ["| game | player | success | reward | parsed replies |", "|---|---|---|---|---|"]
+    for game, players in measured["play"].items():
         for name, row in players.items():
             success, reward = ("{:.3f} [{:.3f}, {:.3f}]".format(*row[key]) for key in ("success", "reward"))
-            lines.append(f"| {game} | {name} | {success} | {reward} | {row['readable']:.3f} |")
-    return "\n".join(lines)
+            table.append(f"| {game} | {name} | {success} | {reward} | {row['readable']:.3f} |")
+    tables = {"probe": "\n".join(probe), "play": "\n".join(table), "parameters": f"{measured['parameters']:,}"}
+    return _CARD.format(**tables, command=command, states=STATES, episodes=EPISODES)
 
 
 _CARD = """---

@@ -1,8 +1,8 @@
 """The pretraining tasks of the built-in base: questions about a displayed board, and instructions to follow.
 
-Every state is random; none is reached by play. Every answer is a fact of the displayed text or a uniform choice among the
-moves that the text allows. No task shows goal-directed play: when the base is asked to act, the legal moves (on the lake)
-or the safe moves (in Snake) are equally likely, regardless of where they lead.
+Every state is random; none is reached by play. Every answer is a fact in the displayed text or a uniform choice among the
+moves that the text allows. No task shows goal-directed play: on a request to act, the legal moves (on the lake) or the safe
+moves (in Snake) are equally likely, regardless of where they lead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbo
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.registry import GAMES
-from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState
+from msgrpo_hub.games.snake import APPLE, Snake
 from msgrpo_hub.pocket.thoughts import direction_to, in_words, local_view, nearest, player_cell, things, thought
 
 PLAY_REQUEST = request_text(THINK_ACTION.request, list(DIRECTIONS))
@@ -76,7 +76,14 @@ def about_the_board(variant: GameVariant, state: Any, rng: np.random.Generator) 
     yield PretrainingTask("legal", "Which moves are legal?", (" ".join(legal) or "none",))
     yield PretrainingTask("safe", "Which moves are safe?", (" ".join(safe) or "none",))
     if isinstance(game, Snake):
-        yield from _about_the_snake(game, state)
+        for item, cells in zip(game.items, state.items, strict=True):
+            if cells:
+                cell = nearest(here, cells)
+                answer = f"{cells_text([cell])} {direction_to(here, cell)}"
+                yield PretrainingTask("nearest", f"Which {item.name} is nearest?", (answer,))
+        yield PretrainingTask("length", "How long are you?", (str(len(state.snake)),))
+        if state.opponent:
+            yield PretrainingTask("opponent", "Where is the opponent?", (cells_text(state.opponent[:1]),))
     else:
         yield PretrainingTask("goal", "How far is the goal?", (direction_to(here, state.goal),))
 
@@ -90,25 +97,14 @@ def lookups(variant: GameVariant, state: Any, rng: np.random.Generator) -> Itera
             yield PretrainingTask(kind, f"What lies at {cells_text([cells[index]])}?", (what[cells[index]],))
 
 
-def _about_the_snake(game: Snake, state: SnakeState) -> Iterator[PretrainingTask]:
-    here = state.snake[0]
-    for item, cells in zip(game.items, state.items, strict=True):
-        if cells:
-            cell = nearest(here, cells)
-            answer = f"{cells_text([cell])} {direction_to(here, cell)}"
-            yield PretrainingTask("nearest", f"Which {item.name} is nearest?", (answer,))
-    yield PretrainingTask("length", "How long are you?", (str(len(state.snake)),))
-    if state.opponent:
-        yield PretrainingTask("opponent", "Where is the opponent?", (cells_text(state.opponent[:1]),))
-
-
 def about_the_rules(variant: GameVariant, rng: np.random.Generator) -> Iterator[PretrainingTask]:
     """Questions whose answer the system message contains."""
     yield PretrainingTask("rules", "How many turns has the game?", (str(variant.game.horizon),))
     yield PretrainingTask("rules", "Which actions are available?", (" ".join(variant.actions),))
     if isinstance(variant.game, Snake):
         item = _pick(variant.game.items, rng)
-        yield PretrainingTask("rules", f"What does {_article(item.name)} give?", (f"{item.reward:g}",))
+        article = "an" if item.name[0] in "aeiou" else "a"
+        yield PretrainingTask("rules", f"What does {article} {item.name} give?", (f"{item.reward:g}",))
         yield PretrainingTask("rules", "What does dying give?", (f"{variant.game.death_reward:g}",))
 
 
@@ -136,10 +132,6 @@ def pretraining_tasks(variant: GameVariant, state: Any, rng: np.random.Generator
     return [play(variant, state), *chosen, *lookups(variant, state, rng), rules, *instructions(variant, state, rng)]
 
 
-def _article(name: str) -> str:
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
 def _pick(options: Sequence[Any], rng: np.random.Generator) -> Any:
     return options[int(rng.integers(len(options)))]
 
@@ -160,6 +152,7 @@ def random_variant(rng: np.random.Generator, lakes: float = 0.45) -> GameVariant
 
 
 def random_lake(rng: np.random.Generator) -> FrozenLake:
+    """A lake with random size, holes, slipperiness and horizon."""
     size = int(rng.choice([4, 6, 8], p=[0.7, 0.15, 0.15]))
     frozen = float(rng.uniform(0.65, 0.95)) if size == 4 else float(rng.uniform(0.8, 0.95))
     horizon = int(rng.integers(5, 41)) if rng.random() < 0.5 else int(_pick([8, 15, 20], rng))
@@ -173,13 +166,10 @@ def random_snake(rng: np.random.Generator) -> Snake:
     game = GAMES[name]
     assert isinstance(game, Snake)
     if rng.random() < 0.5:
-        items = tuple(_random_item(item, rng) for item in game.items)
+        counts = [(int(rng.integers(1, APPLE.count + 1)), float(rng.integers(-5, 11))) for _ in game.items]
+        items = tuple(replace(item, count=count, reward=reward) for item, (count, reward) in zip(game.items, counts, strict=True))
         game = replace(game, items=items, horizon=int(rng.integers(5, 41)), death_reward=float(-rng.integers(1, 6)))
     return game
-
-
-def _random_item(item: Item, rng: np.random.Generator) -> Item:
-    return replace(item, count=int(rng.integers(1, APPLE.count + 1)), reward=float(rng.integers(-5, 11)))
 
 
 def random_state(game: Game, rng: np.random.Generator) -> Any:

@@ -1,24 +1,21 @@
 """The benefit of selecting 25 of 100 episodes: `python -m benchmark.throughput.aaw OUTPUT.json`.
 
-Learning at equal wall-clock from the same groups of G = 100: absolute-advantage-weighted, uniform and top-|A| drawing of
-G' = 25, and all 100. The time of an arm is that of its updates: the clock stands still while the validation episodes are played.
+Learning in equal time from the same groups of G = 100: absolute-advantage-weighted, uniform and top-|A| selection of
+G' = 25, and all 100. The time of an arm is the time of its updates, without the validation.
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
-from pathlib import Path
+from statistics import mean
 from typing import Any
 
-import torch
 from accelerate import Accelerator
 
-from benchmark.throughput.cases import PRESETS
-from benchmark.throughput.machine import clock
-from benchmark.throughput.rows import Key, ResultFile, Row
-from benchmark.throughput.update import LAKE, SNAKE
-from msgrpo_hub.training.config import TrainConfig, preset
+from benchmark import ended
+from benchmark.throughput.cases import LAKE, PRESETS, SNAKE
+from benchmark.throughput.rows import ResultFile, Row, clock, options
+from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
 
@@ -32,23 +29,18 @@ SECONDS = {LAKE: 20.0, SNAKE: 300.0}
 """Seconds of training per run."""
 
 
-def config_of(game: str, arm: str, seed: int) -> TrainConfig:
-    """The preset of a game with one group of 100. The learning rate is constant, since the number of updates is unknown."""
-    sizes: dict[str, Any] = {"groups": 1, "group_size": 100, "eval_episodes": 100, "test_episodes": 0, "eval_temperature": 1.0}
-    return replace(preset(PRESETS[game]), seed=seed, learning_rate_end=1.0, **sizes, **ARMS[arm])
-
-
 def run(game: str, arm: str, seed: int, seconds: float) -> Row:
-    """Trains for some seconds. Returns the validation reward before and after, and the seconds per update."""
-    trainer = Trainer(config_of(game, arm, seed), Accelerator(cpu=True))
+    """Trains the preset of a game with one group of 100. The number of updates is unknown, so the learning rate is constant."""
+    sizes: dict[str, Any] = {"groups": 1, "group_size": 100, "eval_episodes": 100, "test_episodes": 0, "eval_temperature": 1.0}
+    config = replace(preset(PRESETS[game]), seed=seed, learning_rate_end=1.0, **sizes, **ARMS[arm])
+    trainer = Trainer(config, Accelerator(cpu=True))
     before = trainer.evaluate()["validation_reward"]
     spent, lines = 0.0, list[Metrics]()
     while spent < seconds:
         began = clock()
         lines.append(trainer.update(len(lines) + 1).metrics)
         spent += clock() - began
-    acting = sum(line["seconds_acting"] for line in lines)
-    training = sum(line["seconds_training"] for line in lines)
+    acting, training = (sum(line[f"seconds_{part}"] for line in lines) for part in ("acting", "training"))
     return {
         "reward_before": before,
         "reward": trainer.evaluate()["validation_reward"],
@@ -59,32 +51,27 @@ def run(game: str, arm: str, seed: int, seconds: float) -> Row:
     }
 
 
-def main() -> None:
-    """Runs what is missing in the file, alternating between arms, seed by seed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.aaw", description=__doc__)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--games", nargs="*", default=list(SECONDS), choices=list(SECONDS))
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on the seconds per run")
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    file = ResultFile(options.output)
-    file.record.setdefault("seconds_per_run", {}).update({game: SECONDS[game] * options.scale for game in options.games})
+def main(arguments: list[str]) -> None:
+    """Measures the missing rows of the file, alternating between arms, seed by seed."""
+    given = options(
+        arguments,
+        __doc__,
+        threads=1,
+        seeds={"type": int, "default": 3},
+        games={"nargs": "*", "default": list(SECONDS), "choices": list(SECONDS)},
+        scale={"type": float, "default": 1.0, "help": "factor on the seconds per run"},
+    )
+    file, seconds = ResultFile(given.output), {game: SECONDS[game] * given.scale for game in given.games}
+    file.record.setdefault("seconds_per_run", {}).update(seconds)
 
-    def measure(key: Key) -> Row:
-        game, arm, seed = key
-        return run(game, arm, seed, SECONDS[game] * options.scale)
-
-    file.measure([(game, arm, seed) for seed in range(options.seeds) for game in options.games for arm in ARMS], measure)
-    for game in options.games:
+    keys = [(game, arm, seed) for seed in range(given.seeds) for game in given.games for arm in ARMS]
+    file.measure(keys, lambda key: run(key[0], key[1], key[2], seconds[key[0]]))
+    for game in given.games:
         for arm in ARMS:
             rows = [row for row in file.rows if row["key"][:2] == [game, arm]]
-            reward, updates, seconds = (
-                sum(row[name] for row in rows) / len(rows) for name in ("reward", "updates", "seconds_per_update")
-            )
-            print(f"{game} {arm}: reward {reward:.3f} after {updates:.0f} updates of {seconds:.2f} s")
+            reward, updates, each = (mean(row[name] for row in rows) for name in ("reward", "updates", "seconds_per_update"))
+            print(f"{game} {arm}: reward {reward:.3f} after {updates:.0f} updates of {each:.2f} s")
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

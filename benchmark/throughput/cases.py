@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
-from benchmark.throughput.machine import clock
-from benchmark.throughput.shapes import model_folder
+from benchmark.throughput.rows import clock
 from msgrpo_hub.agent.policy import Policy
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.downloads.names import POCKET, pocket_path
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.games.registry import GAMES
@@ -28,11 +29,57 @@ from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Start, Trainer
 
-PRESETS = {
-    "FrozenLake-NotSlippery-v1": "quickstart",
-    "Snake-Solo-v1": "quickstart-snake",
-    "Snake-Standard-v1": "paper-snake",
+LAKE, SNAKE, PAPER = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1", "Snake-Standard-v1"
+PRESETS = {LAKE: "quickstart", SNAKE: "quickstart-snake", PAPER: "paper-snake"}
+
+_QWEN = {"vocab_size": 151936, "max_position_embeddings": 32768, "tie_word_embeddings": True, "rope_theta": 1e6}
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {
+        **{"vocab_size": 2048, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    },
+    "qwen2.5-0.5b": {
+        **_QWEN,
+        **{"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
+        **{"num_attention_heads": 14, "num_key_value_heads": 2},
+    },
+    "qwen2.5-1.5b": {
+        **_QWEN,
+        **{"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28},
+        **{"num_attention_heads": 12, "num_key_value_heads": 2},
+    },
+    "qwen2.5-3b": {
+        **_QWEN,
+        **{"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36},
+        **{"num_attention_heads": 16, "num_key_value_heads": 2},
+    },
 }
+"""Name → configuration of Qwen2; Qwen2.5's are as published."""
+
+
+def model_folder(name: str, models: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> str:
+    """The folder of a model with random weights and pocket's tokenizer, made if `models` has none; `pocket` stays `pocket`.
+
+    Speed depends only on the shape. Tokens that the tokenizer does not know decode to nothing.
+    """
+    if name == POCKET:
+        return POCKET
+    folder = models / f"{name}-{str(dtype).removeprefix('torch.')}"
+    if not (folder / "tokenizer.json").exists():
+        tokenizer = AutoTokenizer.from_pretrained(pocket_path())
+        torch.manual_seed(0)
+        special = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with torch.device(device):
+                model = Qwen2ForCausalLM(Qwen2Config(**SHAPES[name], **special))
+        finally:
+            torch.set_default_dtype(before)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +87,11 @@ class Case:
     """One kind of update. All sides play the same starts with the same settings."""
 
     game: str
-    """Game; its preset sets everything that the case does not."""
+    """The game's preset has all settings that the case does not."""
     model: str = "pocket"
-    """The built-in base, or a shape of `shapes.py` with random weights."""
+    """The built-in base, or a shape of `SHAPES` with random weights."""
     dtype: str = ""
-    """Precision of the base's weights; by default float32."""
+    """Type of the base's weights; by default float32."""
     reply: int = 0
     """Number of tokens of every forced reply, with random actions; 0 for natural replies."""
     groups: int = 8
@@ -54,8 +101,6 @@ class Case:
     """The policy is the base after this many updates of the preset."""
     horizon: int = 0
     """Horizon of the game; 0 keeps the default."""
-    size: int = 0
-    """Edge of the board; 0 keeps the default."""
 
     @property
     def name(self) -> str:
@@ -63,26 +108,20 @@ class Case:
         settings = {key: value for key, value in asdict(self).items() if value and key != "game"}
         return " ".join([self.game, *(f"{key}={value}" for key, value in settings.items())])
 
-    def base(self, models: Path) -> str:
-        """The model to load; one of random weights is made if `models` has none."""
-        return model_folder(self.model, models, getattr(torch, self.dtype or "float32"))
-
-    def registered_game(self) -> str:
-        """The id of the game. A game of another size or horizon is registered for this process."""
-        game: Any = make_game(self.game)
-        changes = {key: value for key in ("horizon", "size") if (value := getattr(self, key))}
-        if changes:
-            game = replace(game, id=f"{self.game}-" + "-".join(f"{key}{value}" for key, value in changes.items()), **changes)
-            GAMES[game.id] = game
-        return str(game.id)
-
     def config(self, models: Path, **changes: Any) -> TrainConfig:
-        """The preset of the game with the sizes of this case, and a learning rate so small that the policy stays the same."""
+        """The game's preset with the sizes of this case, and a learning rate so small that the policy does not change.
+
+        Registers the game for this process if its horizon differs.
+        """
+        game: Any = make_game(self.game)
+        if self.horizon:
+            game = replace(game, id=f"{self.game}-horizon{self.horizon}", horizon=self.horizon)
+            GAMES[game.id] = game
         return replace(
             preset(PRESETS[self.game]),
             **{
-                "game": self.registered_game(),
-                "model": changes.get("model") or self.base(models),
+                "game": game.id,
+                "model": changes.get("model") or model_folder(self.model, models, getattr(torch, self.dtype or "float32")),
                 **({"dtype": self.dtype} if self.dtype else {}),
                 **{"groups": self.groups, "group_size": self.group_size, "selected_per_group": self.drawn},
                 **({"max_new_tokens": self.reply} if self.reply else {}),
@@ -94,18 +133,16 @@ class Case:
 
 @dataclass
 class ForcedReply:
-    """A policy whose replies end only at the limit and have random content: one of four actions, or no action in one of
-    five cases.
+    """A policy whose replies end only at the limit: one of four random actions, or none in one of five cases.
 
-    Random weights never write an action: a player who never moves would show the same prompt at every step, and a group
-    whose returns are all equal would leave nothing to train.
+    Random weights never write an action. A player who never moves would see the same prompt in every step, and a group whose
+    returns are all equal would train nothing.
     """
 
     policy: Policy
     actions: Sequence[str] = field(default=("Up", "Right", "Down", "Left"))
 
     def caching(self) -> AbstractContextManager[None]:
-        """The cache of the wrapped policy, while episodes are played."""
         caching: AbstractContextManager[None] = getattr(self.policy, "caching", nullcontext)()
         return caching
 
@@ -122,18 +159,18 @@ class MeasuredTrainer(Trainer):
     played: list[Group]
     packs: Sequence[Pack] = ()
     selected: Sequence[SelectedEpisode] = ()
-    """What a side without packs learned from."""
+    """The training data of a side without packs."""
     seconds_acting = 0.0
     """Of the last update."""
 
     @property
     def game(self) -> Game:
-        """The one game of the case."""
+        """The only game of the case."""
         [game] = self.starts.games.values()
         return game
 
     def ready(self) -> AbstractContextManager[None]:
-        """With what else acts."""
+        """The context of all updates, entered before they are timed."""
         return nullcontext()
 
     def act(self, starts: Sequence[Start]) -> list[Group]:
@@ -143,7 +180,7 @@ class MeasuredTrainer(Trainer):
         return self.played
 
     def play(self, starts: Sequence[Start]) -> list[Group]:
-        """Acts as this side does."""
+        """Plays the episodes as this side does."""
         return super().act(starts)
 
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
@@ -152,7 +189,7 @@ class MeasuredTrainer(Trainer):
 
 
 def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = MeasuredTrainer, **changes: Any) -> MeasuredTrainer:
-    """A trainer for a case, with the adapter of its policy."""
+    """A trainer for a case, with the adapter of its policy, and forced replies if the case has them."""
     changes = {"device": "cuda" if torch.cuda.is_available() else "cpu", **changes}
     config = case.config(models, **changes)
     trainer = kind(config, Accelerator(cpu=not torch.cuda.is_available()))
@@ -160,19 +197,14 @@ def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = Measure
         for name, tensor in load_file(adapter_file(case, models)).items():
             trainer.parameters[name].data.copy_(tensor)
     if case.reply:
+        assert isinstance(trainer.agent, LanguageModel)
         trainer.agent.engine.end_ids = frozenset()
         trainer.model.generation_config.eos_token_id = None
-        force(trainer)
+        forced: Any = ForcedReply(trainer.agent, tuple(trainer.game.actions))
+        trainer.agent, trainer.actor = forced, EngineActor(forced)
     return trainer
 
 
-def force(trainer: MeasuredTrainer) -> None:
-    """Gives the trainer, and what acts for it, an agent with forced replies."""
-    assert isinstance(trainer.agent, LanguageModel)
-    forced: Any = ForcedReply(trainer.agent, tuple(trainer.game.actions))
-    trainer.agent, trainer.actor = forced, EngineActor(forced)
-
-
 def adapter_file(case: Case, models: Path) -> Path:
-    """The file of a trained policy's adapter."""
+    """The adapter of a trained policy."""
     return models / f"{case.game}-{case.policy_updates}.safetensors"

@@ -2,7 +2,7 @@
 
 Both sides load the same model through transformers, see the same prompts, sample at the same temperature with the same
 limit and score by the same rules. The plain side is the loop that one would write first: one episode at a time, one
-`model.generate` per turn. It plays a part of the episodes and its time is scaled by steps; ours plays all of them.
+`model.generate` per turn. It plays some of the episodes, and its time is scaled by steps; ours plays all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from benchmark.throughput.machine import provenance
+from benchmark import ended
+from benchmark.throughput.rows import options, provenance
 from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.agent.prompt import build_prompt
 from msgrpo_hub.evaluation.runner import run_task
@@ -30,43 +31,41 @@ from msgrpo_hub.players.settings import PlayerSettings
 SETTINGS = PlayerSettings(temperature=1.0, max_new_tokens=32)
 
 
-def main() -> None:
-    """Measures every task of the suite `standard`, alternating between ours and plain, and writes one JSON file."""
-    parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.evaluation", description=__doc__)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--player", default="pocket")
-    parser.add_argument("--episodes", type=int, default=200, help="episodes per task on our side")
-    parser.add_argument("--plain-episodes", type=int, default=5, help="episodes per task in the plain loop")
-    parser.add_argument("--threads", type=int, default=2)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    suite = Suite(name="standard", tasks=load_suite("standard").tasks, episodes=options.episodes)
-    tasks = {task: measure(options, suite, task) for task in suite.tasks}
+def main(arguments: list[str]) -> None:
+    """Measures every task of the suite `standard`, alternating between the sides, and writes one JSON file."""
+    given = options(
+        arguments,
+        __doc__,
+        player={"default": "pocket"},
+        episodes={"type": int, "default": 200, "help": "episodes per task on our side"},
+        plain_episodes={"type": int, "default": 5, "help": "episodes per task in the plain loop"},
+    )
+    suite = Suite(name="standard", tasks=load_suite("standard").tasks, episodes=given.episodes)
+    tasks = {task: measure(given, suite, task) for task in suite.tasks}
     ours, plain = (sum(row[side] for row in tasks.values()) for side in ("seconds_ours", "seconds_plain_scaled"))
-    record = {"ratio": plain / ours, "player": options.player, "tasks": tasks, **provenance()}
-    options.output.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps(record, indent=1))
+    text = json.dumps({"ratio": plain / ours, "player": given.player, "tasks": tasks, **provenance()}, indent=1)
+    given.output.write_text(text + "\n")
+    print(text)
 
 
-def measure(options: argparse.Namespace, suite: Suite, task: str) -> dict[str, Any]:
-    """Seconds of both sides on one task; ours includes everything that `msgrpo eval` does after loading the model."""
-    player = identify(options.player, SETTINGS)
+def measure(given: argparse.Namespace, suite: Suite, task: str) -> dict[str, Any]:
+    """Seconds of both sides on one task; ours include everything that `msgrpo eval` does after loading the model."""
+    player = identify(given.player, SETTINGS)
     policy: Any = player.policy
-    policy.engine.threads = options.threads
+    policy.engine.threads = given.threads
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         result = run_task(player, suite, task, Path(folder), batch_size=suite.episodes)
         ours = time.monotonic() - began
-    agent = LanguageModel.from_pretrained(options.player, temperature=1.0, max_new_tokens=SETTINGS.max_new_tokens)
+    agent = LanguageModel.from_pretrained(given.player, temperature=1.0, max_new_tokens=SETTINGS.max_new_tokens)
     began = time.monotonic()
-    steps = sum(play_plainly(agent, task, seed) for seed in suite.seeds(task)[: options.plain_episodes])
-    plain = time.monotonic() - began
-    scaled = plain / steps * result.summary["steps"]
+    steps = sum(play_plainly(agent, task, seed) for seed in suite.seeds(task)[: given.plain_episodes])
+    scaled = (time.monotonic() - began) / steps * result.summary["steps"]
     return {
         "episodes": suite.episodes,
         "steps": result.summary["steps"],
         "seconds_ours": ours,
-        "plain_episodes": options.plain_episodes,
+        "plain_episodes": given.plain_episodes,
         "plain_steps": steps,
         "seconds_plain_scaled": scaled,
         "ratio": scaled / ours,
@@ -75,7 +74,7 @@ def measure(options: argparse.Namespace, suite: Suite, task: str) -> dict[str, A
 
 @torch.no_grad()
 def play_plainly(agent: LanguageModel, task: str, seed: int) -> int:
-    """One episode with `model.generate`, one call per turn. Returns its steps."""
+    """One episode with `model.generate`, one call per turn. Returns its number of steps."""
     game = make_game(task)
     state, dynamics = game.initial_state(stream(seed, "initial_state")), stream(seed, "dynamics", 0)
     torch.manual_seed(int(np.random.default_rng(seed).integers(2**31)))
@@ -94,4 +93,4 @@ def play_plainly(agent: LanguageModel, task: str, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -1,9 +1,8 @@
 """Engine and training step on a GPU: `benchmark/throughput/gpu.sh OUTPUT_DIR`, or with `--device cpu --tiny` to try it.
 
-First small models are compared with the CPU; then, for Qwen2.5's shapes with random weights in bfloat16 and forced reply lengths,
-a whole update of G = 100 episodes is timed against lockstep `model.generate` and a padded batch, and one of `paper-snake` by
-itself. Each row is saved as it is measured. What failed and what the time limit
-left out is listed, and the rest goes on.
+First small models are compared with the CPU. Then, for Qwen2.5's shapes with random weights in bfloat16 and forced reply lengths,
+a whole update of G = 100 episodes is timed against lockstep `model.generate` and a padded batch, and one of `paper-snake` without
+a comparison. Each row is saved at once. The file lists rows that failed and rows that the time limit left out.
 """
 
 from __future__ import annotations
@@ -16,27 +15,25 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import util
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
-from benchmark.throughput import offline  # isort: skip  (before what needs the packages that it stands in for)
+if "tomli_w" not in sys.modules and util.find_spec("tomli_w") is None:
+    sys.modules["tomli_w"] = ModuleType("tomli_w")  # a machine with only PyTorch, transformers and peft; no TOML is written
 
-offline.stand_in()
+from benchmark.throughput.cases import LAKE, PAPER, SNAKE, Case, MeasuredTrainer, make_trainer, model_folder
+from benchmark.throughput.limit import ceilings, needed
+from benchmark.throughput.measure import timed_update, warm_up, work
+from benchmark.throughput.naive import NaiveTrainer, log_prob_difference, loss_and_gradient_difference
+from benchmark.throughput.rows import ResultFile, Row
+from msgrpo_hub.training.metrics import memory_mb
 
-from benchmark.throughput.agreement import log_prob_difference, loss_and_gradient_difference  # noqa: E402
-from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer  # noqa: E402
-from benchmark.throughput.limit import ceilings, needed  # noqa: E402
-from benchmark.throughput.measure import timed_update, warm_up, work  # noqa: E402
-from benchmark.throughput.naive import NaiveTrainer  # noqa: E402
-from benchmark.throughput.rows import Key, ResultFile, Row  # noqa: E402
-from benchmark.throughput.shapes import model_folder  # noqa: E402
-from msgrpo_hub.training.metrics import memory_mb  # noqa: E402
-
-LAKE, SNAKE, PAPER = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1", "Snake-Standard-v1"
 BUDGETS = {"ours": 8192, "naive": 4096}
-"""Tokens of a training pass on a GPU by side, the most that fit at 3B: ours is that of the `paper-*` presets."""
+"""Side → tokens of a training pass on a GPU, the most that fit at 3B: ours is from the `paper-*` presets."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +50,16 @@ class Settings:
         """The type of the timed models' weights."""
         return torch.float32 if self.device == "cpu" else torch.bfloat16
 
-    @property
-    def dtype_name(self) -> str:
-        return str(self.dtype).removeprefix("torch.")
-
     def changes(self, case: Case, side: str = "ours") -> dict[str, Any]:
         """Changes to a case's configuration on this device."""
         model = model_folder(case.model, self.models, self.dtype, self.device)
         budget = BUDGETS[side] if self.device != "cpu" else 2048
-        return {"model": model, "dtype": self.dtype_name, "device": self.device, "token_budget": budget}
+        dtype = str(self.dtype).removeprefix("torch.")
+        return {"model": model, "dtype": dtype, "device": self.device, "token_budget": budget}
 
     @property
     def cases(self) -> list[tuple[Case, Sequence[str]]]:
-        """The cases and their sides in order of priority: those at the end are left out if time is short."""
+        """The cases and their sides in order of priority: the last ones are left out if time is short."""
         both = ("ours", "naive")
         if self.tiny:
             small = Case(game=SNAKE, model="tiny", reply=8, groups=1, group_size=8, drawn=4, horizon=2)
@@ -87,9 +81,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, to try the script itself")
-    parser.add_argument(
-        "--seconds", type=float, default=430.0, help="time limit: no row is started that would probably end later"
-    )
+    parser.add_argument("--seconds", type=float, default=430.0, help="time limit: no row starts that would probably end later")
     options = parser.parse_args()
     if options.device != "cpu" and not torch.cuda.is_available():
         sys.exit("no CUDA GPU here: give --device cpu --tiny to try the script")
@@ -112,47 +104,46 @@ def main() -> None:
 
 
 def agreement(settings: Settings) -> dict[str, Any]:
-    """Compares the sides on the device with small models: exactly in float32, and for the record in the timed type."""
+    """Compares the sides on the device with small models: in float32 against limits, in the timed type for the record."""
     case = Case(game=SNAKE, model="tiny", reply=8, groups=1, group_size=8, drawn=4, horizon=3)
     same = loss_and_gradient_difference(case, settings.models)
     nats = log_prob_difference(case, settings.models)
     agrees = same["loss"] < 1e-4 and same["gradient"] < 1e-4 and nats < 1e-3
-    model_folder("tiny", settings.models, settings.dtype, settings.device)
-    timed = {"dtype": settings.dtype_name, "nats": log_prob_difference(case, settings.models, **settings.changes(case))}
+    changes = settings.changes(case)
+    timed = {"dtype": changes["dtype"], "nats": log_prob_difference(case, settings.models, **changes)}
     return {"agrees": agrees, "float32": {**same, "nats": nats}, "timed": timed}
 
 
 def measure_all(settings: Settings, file: ResultFile, began: float) -> None:
     """Measures every case on both sides while time allows. A row is assumed to take twice as long as the longest so far.
 
-    A row that fails, as where the memory of the card does not suffice, is noted and left out.
+    A row that fails, for instance because the GPU's memory does not suffice, is recorded and left out.
     """
     file.record["left_out"], file.record["failed"] = [], []
-    longest = 0.0
-    for case, sides in settings.cases:
-        for side in sides:
-            started = time.monotonic()
-            if not settings.tiny and started - began + 2 * longest > settings.seconds - 60:
-                file.record["left_out"].append([case.name, side])
-                continue
+    longest, rates, cases = 0.0, file.record["ceilings"], {case.name: case for case, _ in settings.cases}
+    for case, side in ((case, side) for case, sides in settings.cases for side in sides):
+        started = time.monotonic()
+        if not settings.tiny and started - began + 2 * longest > settings.seconds - 60:
+            file.record["left_out"].append([case.name, side])
+            continue
 
-            def measure(key: Key, case: Case = case) -> Row:
-                return measure_on(settings, case, key[1], file.record["ceilings"])
-
-            try:
-                file.measure([(case.name, side)], measure)
-            except Exception as error:
-                said = (str(error).splitlines() or [""])[0]
-                file.record["failed"].append([case.name, side, f"{type(error).__name__}: {said}"])
-                file.save()
-            release(settings)
-            longest = max(longest, time.monotonic() - started)
+        try:
+            file.measure([(case.name, side)], lambda key: measure_on(settings, cases[key[0]], key[1], rates))
+        except Exception as error:
+            said = (str(error).splitlines() or [""])[0]
+            file.record["failed"].append([case.name, side, f"{type(error).__name__}: {said}"])
+            file.save()
+        gc.collect()  # frees the memory for the next row
+        if settings.device != "cpu":
+            torch.cuda.empty_cache()
+        longest = max(longest, time.monotonic() - started)
 
 
 def measure_on(settings: Settings, case: Case, side: str, rates: dict[str, float]) -> Row:
-    """One update of one side, after a warm-up, and on our side after a first update, which records the steps of the others.
+    """One update of one side after a warm-up; on our side after a first update too, which sets up the later ones.
 
-    That of the paper's preset takes long enough to be the first.
+    The update of the paper's preset takes so long that its first one is timed. Shares are of the measured peak rates: the work
+    that the update needed over the work that the GPU could have done in the time.
     """
     kind = NaiveTrainer if side == "naive" else MeasuredTrainer
     trainer = make_trainer(case, settings.models, kind, **settings.changes(case, side))
@@ -160,33 +151,15 @@ def measure_on(settings: Settings, case: Case, side: str, rates: dict[str, float
     first = timed_update(trainer, 1)["wall_seconds"] if side == "ours" and case.game != PAPER else 0.0
     if settings.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
-    line = timed_update(trainer, 2) | work(trainer.played)
-    seconds = line["seconds_acting"] + line["seconds_training"]
-    row = {
-        "seconds": seconds,
-        "seconds_of_first": first,
-        **line,
-        "memory_mb": memory_mb(settings.device),
-        **used(needed(trainer), line, rates),
-    }
-    row |= {f"{key}_per_second_of_acting": line[key] / line["seconds_acting"] for key in ("tokens", "episodes")}
-    return row
-
-
-def release(settings: Settings) -> None:
-    """Gives the memory of a row back before the next one."""
-    gc.collect()
-    if settings.device != "cpu":
-        torch.cuda.empty_cache()
-
-
-def used(work_needed: dict[str, float], line: dict[str, float], rates: dict[str, float]) -> dict[str, float]:
-    """Shares of the measured peak rates: what the update needed over what the GPU could have done in the time."""
-    return {
-        f"{what}_share_{stage}": work_needed[f"{what}_{stage}"] / line[f"seconds_{stage}"] / rates[f"{what}_per_second"]
+    line, memory = timed_update(trainer, 2) | work(trainer.played), memory_mb(settings.device)
+    required = needed(trainer)
+    shares = {
+        f"{what}_share_{stage}": required[f"{what}_{stage}"] / line[f"seconds_{stage}"] / rates[f"{what}_per_second"]
         for what in ("operations", "bytes")
         for stage in ("acting", "training")
     }
+    row = {"seconds": line["seconds_acting"] + line["seconds_training"], "seconds_of_first": first, **line, "memory_mb": memory}
+    return row | shares | {f"{key}_per_second_of_acting": line[key] / line["seconds_acting"] for key in ("tokens", "episodes")}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Side (c), the limit of the machine: the operations and bytes that an update requires, over measured rates.
 
-The count is independent of the implementation. Every distinct context (the rules, a state, a reply so far) passes the
-model once while acting. Every distinct context of the selected episodes passes it three times while training: forward,
-backward to the activations, and the reference. Each sequential decoding step reads the weights once. Adapters, norms and
-rotary embeddings are left out, so that the result is a lower bound.
+The count does not depend on the implementation. Every distinct context (the rules, a state, a reply so far) passes the model
+once in sampling. Every distinct context of the selected episodes passes it three times in training: forward, backward to the
+activations, and the reference. Each sequential decoding step reads the weights once. Adapters, norms and rotary embeddings are
+left out, so that the result is a lower bound.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
-from benchmark.throughput.machine import clock
+from benchmark.throughput.rows import clock
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.token_tree import build_tree
 
@@ -45,7 +45,7 @@ def ceilings(device: str = "cpu", dtype: torch.dtype = torch.float32, size: int 
 
 
 def contexts(rows: Iterable[tuple[TokenIds, TokenIds]]) -> tuple[int, float, int]:
-    """Counts over (prompt, reply) pairs: distinct contexts, the sum of their lengths, and those that predict a token."""
+    """Counts over (prompt, reply) pairs: distinct contexts, the sum of their lengths, and how many predict a token."""
     distinct = list(dict.fromkeys(rows))
     tree = build_tree([prompt + reply[:-1] for prompt, reply in distinct])
     paths = zip(tree.paths, distinct, strict=True)
@@ -54,7 +54,7 @@ def contexts(rows: Iterable[tuple[TokenIds, TokenIds]]) -> tuple[int, float, int
 
 
 def forward_operations(model: Any, counted: tuple[int, float, int]) -> float:
-    """Operations of one forward pass over contexts: linear layers, causal attention, and the output layer if it predicts."""
+    """Operations of a forward pass over contexts: linear layers, causal attention, and the output layer where it predicts."""
     tokens, lengths, predicting = counted
     config = model.config
     layers = [m for name, m in model.named_modules() if name.endswith("proj") and hasattr(m, "in_features")]
@@ -64,30 +64,23 @@ def forward_operations(model: Any, counted: tuple[int, float, int]) -> float:
     return float(2.0 * linear * tokens + attention + 2.0 * config.vocab_size * config.hidden_size * predicting)
 
 
-def decoding_steps(trainer: MeasuredTrainer) -> int:
-    """Number of sequential forward calls: per turn, the number of tokens of the longest reply."""
-    episodes = [episode for group in trainer.played for episode in group.episodes]
-    turns = max(len(episode.steps) for episode in episodes)
-    return sum(max(len(e.steps[t].completion.token_ids) for e in episodes if t < len(e.steps)) for t in range(turns))
-
-
-def weight_bytes(model: Any) -> int:
-    """Bytes that a decoding step reads: every weight of the base; the tied embedding counts once, as the output layer."""
-    return sum(p.nbytes for name, p in model.named_parameters() if "lora" not in name)
-
-
 def needed(trainer: MeasuredTrainer) -> dict[str, float]:
-    """Operations and bytes that the last update of a trainer required."""
-    steps = [step.completion for group in trainer.played for episode in group.episodes for step in episode.steps]
-    acting = forward_operations(trainer.model, contexts((c.prompt_ids, c.token_ids) for c in steps))
+    """Operations and bytes that the last update of a trainer required.
+
+    A turn has as many sequential decoding steps as its longest reply has tokens. Each reads every weight of the base; a tied
+    embedding counts once, as the output layer.
+    """
+    episodes = [episode for group in trainer.played for episode in group.episodes]
+    longest = max(len(episode.steps) for episode in episodes)
+    turns = [[e.steps[turn].completion for e in episodes if turn < len(e.steps)] for turn in range(longest)]
+    acting = forward_operations(trainer.model, contexts((c.prompt_ids, c.token_ids) for turn in turns for c in turn))
     rows = list(learnt(trainer))
     passes = 3 if trainer.config.beta else 2
-    training = passes * forward_operations(trainer.model, contexts(rows)) if rows else 0.0
-    read = weight_bytes(trainer.model)
+    read = sum(p.nbytes for name, p in trainer.model.named_parameters() if "lora" not in name)
     return {
         "operations_acting": acting,
-        "operations_training": training,
-        "bytes_acting": float(read * decoding_steps(trainer)),
+        "operations_training": passes * forward_operations(trainer.model, contexts(rows)) if rows else 0.0,
+        "bytes_acting": float(read * sum(max(len(c.token_ids) for c in turn) for turn in turns)),
         "bytes_training": float(read * passes if rows else 0),
     }
 
@@ -108,24 +101,17 @@ def learnt(trainer: MeasuredTrainer) -> Iterable[tuple[TokenIds, TokenIds]]:
                 yield tokens[:cut], tokens[cut:]
 
 
-def bound(work: dict[str, float], rates: dict[str, float]) -> dict[str, float]:
-    """Lower bound on the seconds per stage: the larger of operations and bytes over their rates."""
-    return {
-        stage: max(
-            work[f"operations_{stage}"] / rates["operations_per_second"], work[f"bytes_{stage}"] / rates["bytes_per_second"]
-        )
-        for stage in ("acting", "training")
-    }
-
-
 def limits(case: Case, models: Path, rates: dict[str, float]) -> dict[str, Any]:
-    """The bound on the first update of a case, the one that is timed, and the operations that our side performs in it."""
+    """Bounds on the seconds of a case's first update, the timed one, and the operations that our side performs in it.
+
+    A bound is the larger of operations and bytes over their rates.
+    """
     trainer = make_trainer(case, models)
     with FlopCounterMode(display=False) as counter:
         trainer.update(1)
     work = needed(trainer)
-    return {
-        **{f"bound_seconds_{stage}": seconds for stage, seconds in bound(work, rates).items()},
-        **work,
-        "operations_done": float(counter.get_total_flops()),
+    bounds = {
+        f"bound_seconds_{stage}": max(work[f"{what}_{stage}"] / rates[f"{what}_per_second"] for what in ("operations", "bytes"))
+        for stage in ("acting", "training")
     }
+    return {**bounds, **work, "operations_done": float(counter.get_total_flops())}

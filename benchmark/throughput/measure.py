@@ -1,4 +1,4 @@
-"""Measures one side of one case in a process of its own: `python -m benchmark.throughput.measure SIDE CASE.json`.
+"""Measures one side of one case in its own process: `python -m benchmark.throughput.measure SIDE CASE.json`.
 
 Each measurement has its own process, so that its peak memory is its own. All sides are timed on the same updates, with the
 same initial states.
@@ -9,7 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,8 +20,8 @@ from typing import Any
 import torch
 
 from benchmark.throughput.cases import Case, MeasuredTrainer, make_trainer
-from benchmark.throughput.machine import clock
 from benchmark.throughput.naive import MergedNaiveTrainer, NaiveTrainer
+from benchmark.throughput.rows import Row, clock
 from benchmark.throughput.with_vllm import VllmTrainer
 from msgrpo_hub.episode import Group
 from msgrpo_hub.training.metrics import Metrics, memory_mb
@@ -26,7 +29,7 @@ from msgrpo_hub.training.metrics import Metrics, memory_mb
 SIDES: dict[str, type[MeasuredTrainer] | None] = {
     **{"ours": MeasuredTrainer, "naive": NaiveTrainer, "merged": MergedNaiveTrainer, "vllm": VllmTrainer, "trl": None}
 }
-"""Side → trainer; TRL has its own trainer."""
+"""Side → trainer; TRL has its own."""
 
 
 def main() -> None:
@@ -34,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.measure", description=__doc__)
     parser.add_argument("side", choices=SIDES)
     parser.add_argument("case", help="the fields of a Case, as JSON")
-    parser.add_argument("--models", type=Path, required=True, help="folder of the models made by shapes.py")
+    parser.add_argument("--models", type=Path, required=True, help="folder of random models")
     parser.add_argument("--updates", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
@@ -42,32 +45,38 @@ def main() -> None:
     print(json.dumps(measure(options.side, Case(**json.loads(options.case)), options.models, options.updates)))
 
 
+def in_a_process(side: str, case: Case, models: Path, updates: int, threads: int) -> Row:
+    """Runs `main` in a process."""
+    program = [sys.executable, "-W", "ignore", "-m", "benchmark.throughput.measure", side, json.dumps(asdict(case))]
+    program += ["--models", str(models), "--updates", str(updates), "--threads", str(threads)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"measuring {side} of {case.name} failed:\n{done.stderr[-2000:]}")
+    row: Row = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
 def measure(side: str, case: Case, models: Path, updates: int) -> dict[str, Any]:
     """Seconds per update by stage, and the work done: medians over updates."""
-    before = os.getloadavg()[0]
-    metrics, played = run_updates(side, case, models, updates)
+    before, kind = os.getloadavg()[0], SIDES[side]
+    if kind is None:
+        from benchmark.throughput.with_trl import TrlRun  # only this side needs TRL
+
+        metrics, played = TrlRun(case, models, updates).updates()
+    else:
+        trainer = make_trainer(case, models, kind)
+        metrics, played = [], []
+        with trainer.ready():
+            warm_up(trainer, case)
+            for index in range(1, updates + 1):
+                metrics.append(timed_update(trainer, index))
+                played.append(trainer.played)
     rows = [line | work(groups) for line, groups in zip(metrics, played, strict=True)]
     figures = {key: median(row[key] for row in rows) for key in rows[0]}
     seconds = figures["seconds_acting"] + figures["seconds_training"]
     rates = {f"{key}_per_second": figures[key] / seconds for key in ("episodes", "steps", "tokens")}
     return {"seconds": seconds, **figures, **rates, "memory_mb": peak_mb(), "load_average": before, "updates": updates}
-
-
-def run_updates(side: str, case: Case, models: Path, updates: int) -> tuple[list[Metrics], list[list[Group]]]:
-    """The metrics of some updates and what was played in them."""
-    kind = SIDES[side]
-    if kind is None:
-        from benchmark.throughput.with_trl import trl_updates  # TRL is needed by this side alone
-
-        return trl_updates(case, models, updates)
-    trainer = make_trainer(case, models, kind)
-    metrics, played = [], []
-    with trainer.ready():
-        warm_up(trainer, case)
-        for index in range(1, updates + 1):
-            metrics.append(timed_update(trainer, index))
-            played.append(trainer.played)
-    return metrics, played
 
 
 def warm_up(trainer: MeasuredTrainer, case: Case, tokens: int = 4) -> None:
@@ -82,17 +91,13 @@ def warm_up(trainer: MeasuredTrainer, case: Case, tokens: int = 4) -> None:
 
 
 def timed_update(trainer: MeasuredTrainer, index: int) -> Metrics:
-    """Seconds of one update, split into acting and training, and its wall time."""
+    """Seconds of one update, split into sampling and training, and its wall time."""
     began, wall = clock(), time.monotonic()
     trainer.update(index)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    spent = clock() - began
-    return {
-        "seconds_acting": trainer.seconds_acting,
-        "seconds_training": spent - trainer.seconds_acting,
-        "wall_seconds": time.monotonic() - wall,
-    }
+    spent, acting = clock() - began, trainer.seconds_acting
+    return {"seconds_acting": acting, "seconds_training": spent - acting, "wall_seconds": time.monotonic() - wall}
 
 
 def peak_mb() -> float:
@@ -104,7 +109,7 @@ def peak_mb() -> float:
 
 
 def work(groups: list[Group]) -> Metrics:
-    """The amount of play, in which the sides of a case must agree up to chance."""
+    """The amount of play, equal on all sides of a case up to chance."""
     steps = [step for group in groups for episode in group.episodes for step in episode.steps]
     return {
         "episodes": float(sum(len(group.episodes) for group in groups)),

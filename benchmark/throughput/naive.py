@@ -1,15 +1,16 @@
-"""The other side (a): MS-GRPO as a competent user would write it with transformers and peft.
+"""The other side (a): MS-GRPO as a competent user would write it with transformers and peft, and checks that it does our work.
 
-Acting: `model.generate` over all live episodes in lockstep, prompts padded on the left, finished episodes removed.
+Sampling: `model.generate` over all live episodes in lockstep, prompts padded on the left, finished episodes removed.
 Training: one row per step of the selected episodes, prompts padded on the left and replies on the right, logits of the
 replies only, sorted by length into micro-batches, the same loss. Old log-probs need no separate pass: with one optimiser
-step they equal those of the training pass.
+step they equal the log-probs of the training pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -17,23 +18,24 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
-from benchmark.throughput.cases import ForcedReply, MeasuredTrainer
+from benchmark.throughput.cases import Case, ForcedReply, MeasuredTrainer, make_trainer
 from msgrpo_hub.agent.policy import Policy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt import Prompt, build_prompt
 from msgrpo_hub.episode import Completion, Group
+from msgrpo_hub.games import stream
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.weights import merged
-from msgrpo_hub.msgrpo import SelectedEpisode
+from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
 from msgrpo_hub.rollout import play_groups
-from msgrpo_hub.training.batch import Pack
+from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Start
 
-# Shapes: R rows, C longest reply of them.
+# Shapes: R rows, C longest reply.
 
 MICRO_BATCH = 32
-"""Rows of a forward and backward pass: the fastest of 8, 16 and 32 with the built-in base on a CPU."""
+"""Rows per forward and backward pass: the fastest of 8, 16 and 32 with the built-in base on a CPU."""
 
 
 @dataclass
@@ -50,7 +52,7 @@ class GeneratePolicy:
         return self.completions(given, [self.cut(row) for row in output[:, inputs["input_ids"].shape[1] :].tolist()])
 
     def completions(self, given: Sequence[Sequence[int]], replies: list[list[int]]) -> list[Completion]:
-        """The replies to prompts, token ids both."""
+        """Completions from the token ids of prompts and replies."""
         agent = self.agent
         texts = agent.tokenizer.batch_decode(replies, skip_special_tokens=True)
         return [
@@ -73,7 +75,6 @@ class GeneratePolicy:
     def generate(self, inputs: Any, **options: Any) -> Any:
         """Plain sampling: no top-k and no top-p."""
         agent = self.agent
-        pad = agent.tokenizer.pad_token_id
         return cast(Any, agent.model).generate(
             **inputs,
             do_sample=True,
@@ -81,7 +82,7 @@ class GeneratePolicy:
             top_k=0,
             top_p=1.0,
             max_new_tokens=agent.max_new_tokens,
-            pad_token_id=pad,
+            pad_token_id=agent.tokenizer.pad_token_id,
             **options,
         )
 
@@ -94,7 +95,7 @@ class GeneratePolicy:
 
 
 class NaiveTrainer(MeasuredTrainer):
-    """Acts with `model.generate` and trains on padded rows."""
+    """Samples with `model.generate` and trains on padded rows."""
 
     def play(self, starts: Sequence[Start]) -> list[Group]:
         self.model.eval()
@@ -105,7 +106,7 @@ class NaiveTrainer(MeasuredTrainer):
         return play_groups(self.game, policy, [seed for _, seed in starts], self.config.group_size)
 
     def policy_of(self, agent: LanguageModel) -> Policy:
-        """What acts with the weights and settings of an agent."""
+        """The sampler with the weights and settings of an agent."""
         return GeneratePolicy(agent)
 
     def update(self, index: int) -> Update:
@@ -120,12 +121,8 @@ class NaiveTrainer(MeasuredTrainer):
         self.optimizer.zero_grad()
         return {"loss": self.backward_padded(self.selected)}
 
-    def micro_batch(self, longest: int) -> int:
-        """Rows of a pass; on a GPU as many as fit into the token budget of our side, where more would not fit into memory."""
-        return MICRO_BATCH if self.model.device.type == "cpu" else max(1, self.config.token_budget // longest)
-
     def backward_padded(self, selected: Sequence[SelectedEpisode]) -> float:
-        """Adds the gradient of the loss, micro-batch by micro-batch; returns the loss. Mean over all generated tokens."""
+        """Adds the gradient of the loss, a mean over all generated tokens, by micro-batches. Returns the loss."""
         rows = [
             (step.completion, advantage)
             for item in selected
@@ -133,10 +130,11 @@ class NaiveTrainer(MeasuredTrainer):
         ]
         rows.sort(key=lambda row: len(row[0].prompt_ids) + len(row[0].token_ids))
         total = sum(len(completion.token_ids) for completion, _ in rows)
+        longest = max(len(completion.prompt_ids) + len(completion.token_ids) for completion, _ in rows)
+        # On a GPU, as many rows as fit into the token budget of our side: more would not fit into memory
+        size = MICRO_BATCH if self.model.device.type == "cpu" else max(1, self.config.token_budget // longest)
         self.model.train()
         losses = 0.0
-        longest = max(len(completion.prompt_ids) + len(completion.token_ids) for completion, _ in rows)
-        size = self.micro_batch(longest)
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
             completions = [completion for completion, _ in part]
@@ -149,7 +147,7 @@ class NaiveTrainer(MeasuredTrainer):
         return losses
 
     def _per_token(self, log_probs: Tensor, advantages: Tensor, completions: Sequence[Completion]) -> Tensor:
-        """(R, C) −[min(w·A, clip(w)·A) − β·KL], with the k3 estimate towards the base."""
+        """(R, C) −[min(w·A, clip(w)·A) − β·KL], with the k3 estimate of the KL to the base."""
         config = self.config
         ratio = torch.exp(log_probs - log_probs.detach())
         clipped = ratio.clamp(1 - config.epsilon_low, 1 + config.epsilon_up)
@@ -163,7 +161,7 @@ class NaiveTrainer(MeasuredTrainer):
 
 
 class MergedNaiveTrainer(NaiveTrainer):
-    """The same with LoRA merged into the base while acting, as a user might who has measured the cost of LoRA."""
+    """Samples with LoRA merged into the base, as a user might who has measured the cost of LoRA."""
 
     def play(self, starts: Sequence[Start]) -> list[Group]:
         with merged(self.model):
@@ -187,3 +185,59 @@ def padded_log_probs(model: PeftModel, completions: Sequence[Completion], temper
     log_p = torch.log_softmax(output.logits[:, :-1].float() / temperature, -1)
     targets = ids[:, longest_prompt:]
     return log_p.gather(2, targets[..., None])[..., 0], mask[:, longest_prompt:]
+
+
+# ---- checks that both sides do the same work
+
+
+def loss_and_gradient_difference(case: Case, models: Path, **changes: Any) -> dict[str, float]:
+    """Ours against the padded batch on the selected episodes of the first update that has any, which the engine plays.
+
+    Returns:
+        `loss` and `gradient`: differences relative to the loss and to the `largest_gradient`; `kl`.
+    """
+    trainer = make_trainer(case, models, NaiveTrainer, **changes)
+    assert isinstance(trainer, NaiveTrainer)
+    torch.manual_seed(0)
+    for name, parameter in trainer.parameters.items():
+        if "lora_B" in name:  # zeros would make half of the gradient and the KL vanish
+            torch.nn.init.normal_(parameter, std=0.02)
+    plays = {index: trainer.starts.of_update(index) for index in range(1, 20)}
+    groups = ((index, MeasuredTrainer.play(trainer, starts)) for index, starts in plays.items())
+    selected = next(found for index, played in groups if (found := trainer.select(played, index).selected))
+
+    def gradients() -> dict[str, Tensor]:
+        return {name: parameter.grad.clone() for name, parameter in trainer.parameters.items() if parameter.grad is not None}
+
+    padded, theirs = trainer.backward_padded(selected), gradients()
+    trainer.optimizer.zero_grad()
+    terms = MeasuredTrainer.gradient(trainer, pack(to_samples(selected, token_mean), trainer.config.token_budget))
+    ours = gradients()
+    scale = max(gradient.abs().max().item() for gradient in ours.values())
+    return {
+        "loss": abs(padded - terms["loss"]) / max(abs(terms["loss"]), 1e-3),
+        "gradient": max((ours[name] - theirs[name]).abs().max().item() for name in ours) / scale,
+        "largest_gradient": scale,
+        "kl": terms["kl"],
+    }
+
+
+def log_prob_difference(case: Case, models: Path, prompts: int = 4, **changes: Any) -> float:
+    """The largest difference in a token's log-probability between `model.generate` and the engine, in nats."""
+    trainer = make_trainer(case, models, **changes)
+    agent = getattr(trainer.agent, "policy", trainer.agent)
+    starts = [trainer.game.initial_state(stream(seed, "initial_state")) for seed in range(prompts)]
+    rendered = [build_prompt(trainer.game, start) for start in starts]
+    policy = GeneratePolicy(agent)
+    inputs = policy.padded(rendered)
+    torch.manual_seed(0)
+    output = policy.generate(inputs, return_dict_in_generate=True, output_logits=True)
+    log_p = torch.log_softmax(torch.stack(output.logits, 1).float(), -1)
+    replies = [tuple(policy.cut(reply)) for reply in output.sequences[:, inputs["input_ids"].shape[1] :].tolist()]
+    scores = agent.engine.score(agent.encode(rendered), [[reply] for reply in replies])
+    differences = [
+        abs(score - log_p[row, k, token].item())
+        for row, (reply, (ours,)) in enumerate(zip(replies, scores, strict=True))
+        for k, (token, score) in enumerate(zip(reply, ours, strict=True))
+    ]
+    return float(max(differences))

@@ -1,25 +1,23 @@
 """The plots of the results: `python -m benchmark.throughput.plots [RESULTS_DIR]`.
 
-Reads those of update.json, stages.json and aaw.json that exist; writes one PNG for each.
+Reads update.json, stages.json and aaw.json where they exist, and writes a PNG for each.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmark.throughput.tables import RESULTS, cases, seconds
 
 COLOURS = {"ours": "#4f9dde", "naive": "#e08a3c", "merged": "#c9a93a", "vllm": "#d9635f", "trl": "#9a7bd0", "limit": "#5fae6b"}
-"""Legible on light and dark backgrounds; text and frames are grey, the background is transparent."""
+"""Legible on light and dark backgrounds: text and frames are grey, the background is transparent."""
 NAMES = {
     "ours": "msgrpo_hub",
     "naive": "generate + padded batch",
@@ -36,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmark.throughput.plots", description=__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=RESULTS)
     folder = parser.parse_args().results
-    drawings: dict[str, Callable[[dict[str, Any]], Figure]] = {**{"update": draw_update, "stages": draw_stages, "aaw": draw_aaw}}
+    drawings = {"update": draw_update, "stages": draw_stages, "aaw": draw_aaw}
     for name, draw in drawings.items():
         path = folder / f"{name}.json"
         if path.exists():
@@ -48,7 +46,6 @@ def panels(count: int, columns: int, width: float = 4.0, height: float = 3.0) ->
     """A figure with `count` axes, grey on a transparent background."""
     rows = -(-count // columns)
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = [figure.add_subplot(rows, columns, number + 1) for number in range(count)]
     for axis in axes:
         axis.patch.set_alpha(0.0)
@@ -60,9 +57,7 @@ def panels(count: int, columns: int, width: float = 4.0, height: float = 3.0) ->
     return figure, axes
 
 
-def legend(axis: Axes, **options: Any) -> None:
-    """A legend without a background."""
-    axis.legend(frameon=False, labelcolor=GREY, fontsize=8, **options)
+LEGEND: dict[str, Any] = {"frameon": False, "labelcolor": GREY, "fontsize": 8, "loc": "lower center"}
 
 
 def draw_update(record: dict[str, Any]) -> Figure:
@@ -78,7 +73,7 @@ def draw_update(record: dict[str, Any]) -> Figure:
     axis.set_ylim(len(lines) - 0.4, -0.6)
     axis.grid(color=GREY, alpha=0.25)
     axis.set_xlabel(f"seconds per update ({record['machine']['clock']} time)")
-    legend(axis, loc="lower center", bbox_to_anchor=(0.35, 1.0), ncols=3)
+    axis.legend(**LEGEND, bbox_to_anchor=(0.35, 1.0), ncols=3)
     return figure
 
 
@@ -102,7 +97,7 @@ def draw_stages(record: dict[str, Any]) -> Figure:
     axis.invert_yaxis()
     axis.set_xlim(0, 1)
     axis.set_xlabel("share of an update")
-    legend(axis, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=5)
+    axis.legend(**LEGEND, bbox_to_anchor=(0.45, 1.0), ncols=5)
     return figure
 
 

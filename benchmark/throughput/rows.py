@@ -1,44 +1,109 @@
-"""A result file that grows row by row. Stored rows are not measured again, so an interrupted run resumes."""
+"""Measurements: their clock, machine and command line, and a JSON file that grows row by row."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import subprocess
+import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from benchmark.throughput.cases import Case
-from benchmark.throughput.machine import provenance
+from msgrpo_hub.storage.files import write_json
+
+PACKAGES = ("torch", "transformers", "peft", "trl", "numpy")
 
 Key = tuple[Any, ...]
 Row = dict[str, Any]
+
+
+def clock_name() -> str:
+    """The clock in use: processor time for one thread, which other processes hardly affect, else wall time."""
+    return "processor" if torch.get_num_threads() == 1 and not torch.cuda.is_available() else "wall"
+
+
+def clock() -> float:
+    """Seconds of that clock."""
+    return time.process_time() if clock_name() == "processor" else time.perf_counter()
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, threads, clock, load average and GPU."""
+    info = Path("/proc/cpuinfo")  # `platform` knows only the architecture
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "clock": clock_name(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        **gpu,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the installed packages that matter."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def program() -> str:
+    """The running program, as typed."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    return f"python -m {module.name}" if module else Path(sys.argv[0]).name
+
+
+def provenance() -> dict[str, Any]:
+    """Machine, versions and command."""
+    return {"machine": machine(), "versions": versions(), "command": " ".join([program(), *sys.argv[1:]])}
+
+
+def options(arguments: list[str], about: str | None, *, threads: int = 2, **flags: dict[str, Any]) -> argparse.Namespace:
+    """The options of a measuring command: OUTPUT, --models, --threads and `flags`. Sets torch's threads.
+
+    Args:
+        arguments: the command line.
+        about: the text of --help.
+        threads: the default number of threads.
+        flags: option → arguments of `add_argument`.
+    """
+    parser = argparse.ArgumentParser(prog=program(), description=about)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "msgrpo-throughput")
+    parser.add_argument("--threads", type=int, default=threads)
+    for name, settings in flags.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **settings)
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(given.threads)
+    return given
 
 
 class ResultFile:
     """A JSON file with provenance and rows; each row has a unique key."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.record: dict[str, Any] = (
-            json.loads(path.read_text(encoding="utf-8")) if path.exists() else {**provenance(), "rows": []}
-        )
-
-    @property
-    def rows(self) -> list[Row]:
-        found: list[Row] = self.record["rows"]
-        return found
+        self.path, self.record = path, {**provenance(), "rows": []}
+        if path.exists():
+            self.record = json.loads(path.read_text(encoding="utf-8"))
+        self.rows: list[Row] = self.record["rows"]
 
     def measure(self, keys: Iterable[Key], measure: Callable[[Key], Row]) -> None:
-        """Measures the missing rows in this order and saves after each."""
+        """Measures the missing rows in this order and saves after each, so that an interrupted run resumes."""
         done = {tuple(row["key"]) for row in self.rows}
         missing = [key for key in keys if key not in done]
         for key in tqdm(missing, desc=self.path.name, unit="row"):
@@ -48,32 +113,5 @@ class ResultFile:
 
     def save(self) -> None:
         """Replaces the file atomically."""
-        beside = self.path.with_name(f".{self.path.name}.new")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(self.record, indent=1) + "\n")
-        beside.replace(self.path)
-
-
-def asked(module: str, about: str | None) -> tuple[argparse.Namespace, ResultFile]:
-    """What a module that measures steps of a model is asked on the command line, and its file; torch has the threads then."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmark.throughput.{module}", description=about)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--models", type=Path, default=Path(tempfile.gettempdir()) / "msgrpo-throughput")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    return options, ResultFile(options.output)
-
-
-def in_a_process(side: str, case: Case, models: Path, updates: int, threads: int) -> Row:
-    """Runs one measurement in a separate process, so that the peak memory is its own."""
-    program = [sys.executable, "-W", "ignore", "-m", "benchmark.throughput.measure", side, json.dumps(asdict(case))]
-    program += ["--models", str(models), "--updates", str(updates), "--threads", str(threads)]
-    done = subprocess.run(
-        program, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": str(threads)}
-    )
-    if done.returncode:
-        raise RuntimeError(f"measuring {side} of {case.name} failed:\n{done.stderr[-2000:]}")
-    row: Row = json.loads(done.stdout.splitlines()[-1])
-    return row
+        write_json(self.path, self.record, sort_keys=False)

@@ -1,4 +1,4 @@
-"""The tables of the results, in Markdown, which `python docs/tables.py` writes into their pages."""
+"""The tables of the results, in Markdown. `python docs/tables.py` writes them into their pages."""
 
 from __future__ import annotations
 
@@ -22,45 +22,10 @@ def record(name: str) -> dict[str, Any]:
     return read
 
 
-def update_table() -> str:
-    """Seconds per update of every side of every case, acting + training, and how many times ours they are."""
-    head = [
-        *("case", "ours: acting + training (s)", "(a) generate + padded", "(a), LoRA merged"),
-        *("(b) TRL 1.16's step", "(d) vLLM + padded", "limit (s)"),
-        *("episodes/s", "env steps/s", "tokens/s", "distinct prompts", "peak MB ours / (a) / (b)"),
-    ]
-    return markdown(head, [_of_case(line) for line in cases(record("update"))])
-
-
 def cases(update: Mapping[str, Any]) -> list[Line]:
     """The cases of update.json that our side has run, in the order of `CASES`."""
     order = list(CASES)
     return [line for line in sorted(update["table"], key=lambda line: order.index(line["label"])) if "ours_seconds" in line]
-
-
-def _of_case(line: Line) -> list[str]:
-    def against(side: str) -> str:
-        if f"{side}_seconds" not in line:
-            return "–"
-        acting, training = (line[f"{side}_seconds_{part}"] for part in ("acting", "training"))
-        return f"{acting:.1f} + {training:.1f}, **{line[f'ratio_{side}']:.1f}×**"
-
-    limit, ours = seconds(line, "limit"), line["ours_seconds"]
-    memory = " / ".join(
-        f"{line[f'{side}_memory_mb']:.0f}" if f"{side}_memory_mb" in line else "–" for side in ("ours", "naive", "trl")
-    )
-    return [
-        line["label"],
-        f"{line['ours_seconds_acting']:.2f} + {line['ours_seconds_training']:.2f}",
-        against("naive"),
-        against("merged"),
-        against("trl"),
-        against("vllm"),
-        "–" if limit is None else f"{limit:.2f} ({limit / ours:.0%})",
-        *(_rate(line[f"ours_{what}"] / ours) for what in ("episodes", "steps", "tokens")),
-        f"{line['ours_distinct_prompt_ratio']:.3f}",
-        memory,
-    ]
 
 
 def seconds(line: Line, side: str) -> float | None:
@@ -70,36 +35,37 @@ def seconds(line: Line, side: str) -> float | None:
     return line.get(f"{side}_seconds")
 
 
-def _rate(value: float) -> str:
-    """Whole numbers, or two digits of a small one."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def selection_table() -> str:
-    """What each way to select learns in equal time, with every seed."""
-    found = record("aaw")
-    head = ["game", "selected", "reward before", "reward, by seed", "mean", "updates", "seconds per update"]
-    rows = []
-    for (game, arm), runs in _arms(found["rows"]).items():
-        rewards = [run["reward"] for run in runs]
-        before, updates, each = (mean(run[key] for run in runs) for key in ("reward_before", "updates", "seconds_per_update"))
-        by_seed = ", ".join(f"{reward:.2f}" for reward in rewards)
-        title = f"{game}, {found['seconds_per_run'][game]:.0f} s"
-        rows.append([title, arm, f"{before:.2f}", by_seed, f"{mean(rewards):.2f}", f"{updates:.0f}", f"{each:.2f}"])
-    return markdown(head, rows)
-
-
-def factor_table() -> str:
-    """How much faster an update is with 25 of 100 episodes, and what is learned in equal time."""
-    arms = _arms(record("aaw")["rows"])
-    shown = ("all 100", "AAW 25", "uniform 25")
-    head = ["game", "seconds per update: all 100", "AAW 25", "times as fast", "reward in equal time: all 100", *shown[1:]]
-    rows = []
-    for game in dict.fromkeys(game for game, _ in arms):
-        every, few = (mean(run["seconds_per_update"] for run in arms[game, arm]) for arm in ("all 100", "AAW 25"))
-        reached = [f"{mean(run['reward'] for run in arms[game, arm]):.2f}" for arm in shown]
-        rows.append([game, f"{every:.2f}", f"{few:.2f}", f"{every / few:.1f}", *reached])
-    return markdown(head, rows)
+def update_table() -> str:
+    """Seconds per update of every side of every case, sampling + training, and their ratios to ours."""
+    lines = []
+    for line in cases(record("update")):
+        against = []
+        for side in ("naive", "merged", "trl", "vllm"):
+            cell = "–"
+            if f"{side}_seconds" in line:
+                acting, training = (line[f"{side}_seconds_{part}"] for part in ("acting", "training"))
+                cell = f"{acting:.1f} + {training:.1f}, **{line[f'ratio_{side}']:.1f}×**"
+            against.append(cell)
+        limit, ours = seconds(line, "limit"), line["ours_seconds"]
+        rates = [line[f"ours_{what}"] / ours for what in ("episodes", "steps", "tokens")]
+        memory = [line.get(f"{side}_memory_mb") for side in ("ours", "naive", "trl")]
+        lines.append(
+            [
+                line["label"],
+                f"{line['ours_seconds_acting']:.2f} + {line['ours_seconds_training']:.2f}",
+                *against,
+                "–" if limit is None else f"{limit:.2f} ({limit / ours:.0%})",
+                *(f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}" for rate in rates),
+                f"{line['ours_distinct_prompt_ratio']:.3f}",
+                " / ".join("–" if megabytes is None else f"{megabytes:.0f}" for megabytes in memory),
+            ]
+        )
+    head = [
+        *("case", "ours: acting + training (s)", "(a) generate + padded", "(a), LoRA merged"),
+        *("(b) TRL 1.16's step", "(d) vLLM + padded", "limit (s)"),
+        *("episodes/s", "env steps/s", "tokens/s", "distinct prompts", "peak MB ours / (a) / (b)"),
+    ]
+    return markdown(head, lines)
 
 
 def _arms(rows: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
@@ -111,6 +77,31 @@ def _arms(rows: Sequence[Line]) -> dict[tuple[str, str], list[Line]]:
     return found
 
 
+def selection_table() -> str:
+    """The reward of each way to select in equal time, with every seed."""
+    found, rows = record("aaw"), []
+    for (game, arm), runs in _arms(found["rows"]).items():
+        rewards = [run["reward"] for run in runs]
+        before, updates, each = (mean(run[key] for run in runs) for key in ("reward_before", "updates", "seconds_per_update"))
+        by_seed = ", ".join(f"{reward:.2f}" for reward in rewards)
+        title = f"{game}, {found['seconds_per_run'][game]:.0f} s"
+        rows.append([title, arm, f"{before:.2f}", by_seed, f"{mean(rewards):.2f}", f"{updates:.0f}", f"{each:.2f}"])
+    head = ["game", "selected", "reward before", "reward, by seed", "mean", "updates", "seconds per update"]
+    return markdown(head, rows)
+
+
+def factor_table() -> str:
+    """How much faster an update is with 25 of 100 episodes, and the reward in equal time."""
+    arms, rows = _arms(record("aaw")["rows"]), []
+    shown = ("all 100", "AAW 25", "uniform 25")
+    for game in dict.fromkeys(game for game, _ in arms):
+        every, few = (mean(run["seconds_per_update"] for run in arms[game, arm]) for arm in ("all 100", "AAW 25"))
+        reached = [f"{mean(run['reward'] for run in arms[game, arm]):.2f}" for arm in shown]
+        rows.append([game, f"{every:.2f}", f"{few:.2f}", f"{every / few:.1f}", *reached])
+    head = ["game", "seconds per update: all 100", "AAW 25", "times as fast", "reward in equal time: all 100", *shown[1:]]
+    return markdown(head, rows)
+
+
 def gpu_table() -> str:
     """The cases that both sides ran on a GPU, with the shares of its rates that ours reached."""
     by_key: dict[tuple[str, str], Line] = {tuple(row["key"]): row for row in record("gpu")["rows"]}
@@ -120,11 +111,10 @@ def gpu_table() -> str:
         if side == "naive" or other is None:
             continue
         settings = dict(part.split("=") for part in name.split() if "=" in part)
-        seconds = (f"{row['seconds_acting']:.1f} + {row['seconds_training']:.1f}" for row in (ours, other))
         lines.append(
             [
                 settings["model"].removeprefix("qwen2.5-").upper(),
-                *seconds,
+                *(f"{row['seconds_acting']:.1f} + {row['seconds_training']:.1f}" for row in (ours, other)),
                 f"**{other['seconds'] / ours['seconds']:.1f}×**",
                 f"{ours['tokens_per_second_of_acting']:,.0f}",
                 f"{ours['bytes_share_acting']:.0%}",
@@ -139,10 +129,5 @@ def gpu_table() -> str:
     return markdown(head, lines)
 
 
-TABLES = {
-    "gpu": gpu_table,
-    "update": update_table,
-    "selection": selection_table,
-    "selection-factor": factor_table,
-}
+TABLES = {"gpu": gpu_table, "update": update_table, "selection": selection_table, "selection-factor": factor_table}
 """Name of a table → its Markdown."""

@@ -1,10 +1,10 @@
-"""The quickstart acting on vLLM, beside the same seeds acting with our own engine: success reached, and seconds of acting.
+"""The quickstart sampling on vLLM, beside the same seeds with our own engine: success, and seconds of sampling.
 
     msgrpo train --preset quickstart --seeds 0-2 --acting vllm:URL --output-dir VLLM
     msgrpo train --preset quickstart --seeds 0-2 --output-dir ENGINE
     python -m benchmark.throughput.vllm_quickstart OUTPUT.json VLLM ENGINE
 
-Both may have further flags, the same ones. A run that was stopped has the updates that it made, and no final table.
+Both may have further flags, the same ones. A stopped run counts with the updates that it made, without a final table.
 """
 
 from __future__ import annotations
@@ -17,24 +17,20 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmark.experiments.curves import with_interval
-from benchmark.throughput.machine import machine
+from benchmark.experiments.differences import with_interval
+from benchmark.throughput.rows import machine
 from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.metrics import read_metrics
 
-RESULTS = Path(__file__).with_name("results") / "vllm_quickstart.json"
 LAST = 5
-"""Updates at the end of a run whose episodes are counted together."""
-
-GAME = preset("quickstart").game
-
+"""The number of last updates whose episodes are counted together."""
 ACTING = ("vllm", "engine")
 
 Run = dict[str, Any]
 
 
 def read_run(folder: Path) -> Run:
-    """What a run folder says of its run: settings that are not the preset's, success, seconds, versions."""
+    """A run from its folder: settings that differ from the preset, success, seconds, versions."""
     config: Run = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
     provenance = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
     metrics = read_metrics(folder / "metrics.jsonl")
@@ -46,8 +42,7 @@ def read_run(folder: Path) -> Run:
         "updates_of_run": config["updates"],
         "updates": len(metrics),
         "success_of_updates": [round(line["success"], 3) for line in metrics],
-        "seconds_acting": [round(line["seconds_acting"], 2) for line in metrics],
-        "seconds_training": [round(line["seconds_training"], 2) for line in metrics],
+        **{name: [round(line[name], 2) for line in metrics] for name in ("seconds_acting", "seconds_training")},
         "hardware": provenance["hardware"],
         "versions": provenance["versions"],
     }
@@ -61,34 +56,29 @@ def read_run(folder: Path) -> Run:
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of a table: a line per seed, vLLM / our engine, up to the update that both have reached.
+    """Header and rows: a row per seed, vLLM / our engine, up to the last update that both have.
 
-    If all runs have ended, a last line has the means of their final tables, with 95 % intervals over the seeds.
+    If all runs have ended, a last row has the means of their final tables, with 95 % intervals over the seeds.
     """
     of = {(run["seed"], run["acting"]): run for run in runs}
-    lines = []
     seeds = sorted({run["seed"] for run in runs})
-    for seed in seeds:
+    lines = []
+    tests = [[of[seed, acting].get("test_success_adapter") for acting in ACTING] for seed in seeds]
+    for seed, tested in zip(seeds, tests, strict=True):
         pair = [of[seed, acting] for acting in ACTING]
         both = min(run["updates"] for run in pair)
-        success = [mean(run["success_of_updates"][:both][-LAST:]) for run in pair]
-        test = [f"{run['test_success_adapter']:.3f}" if "test_success_adapter" in run else "–" for run in pair]
-        acting = [median(run["seconds_acting"][:both]) for run in pair]
-        minutes = [sum(run["seconds_acting"][:both] + run["seconds_training"][:both]) / 60 for run in pair]
-        pairs = [_two(success, 2), " / ".join(test), _two(acting, 1), _two(minutes, 0), f"{pair[0]['largest_sampler_k3']:.1g}"]
-        lines.append([str(seed), f"{both} of {pair[0]['updates_of_run']}", *pairs])
-    tested = [
-        [of[seed, acting]["test_success_adapter"] for seed in seeds if "test_success_adapter" in of[seed, acting]]
-        for acting in ACTING
-    ]
-    if len(seeds) > 1 and all(len(values) == len(seeds) for values in tested):
-        lines.append(["all", "", "", " / ".join(with_interval(values, game=GAME) for values in tested), "", "", ""])
+        success = [f"{mean(run['success_of_updates'][:both][-LAST:]):.2f}" for run in pair]
+        test = ["–" if rate is None else f"{rate:.3f}" for rate in tested]
+        acting = [f"{median(run['seconds_acting'][:both]):.1f}" for run in pair]
+        minutes = [f"{sum(run['seconds_acting'][:both] + run['seconds_training'][:both]) / 60:.0f}" for run in pair]
+        pairs = [" / ".join(cells) for cells in (success, test, acting, minutes)]
+        lines.append([str(seed), f"{both} of {pair[0]['updates_of_run']}", *pairs, f"{pair[0]['largest_sampler_k3']:.1g}"])
+    if len(seeds) > 1 and all(None not in tested for tested in tests):
+        game = preset("quickstart").game
+        ends = [with_interval(of_acting, game=game) for of_acting in zip(*tests, strict=True)]
+        lines.append(["all", "", "", " / ".join(ends), "", "", ""])
     head = ["seed", "updates", f"success in the last {LAST} updates", "success in the final table"]
     return [*head, "seconds of acting, median", "minutes in all", "largest `sampler_k3`"], lines
-
-
-def _two(values: Sequence[float], digits: int) -> str:
-    return " / ".join(f"{value:.{digits}f}" for value in values)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""The other side (d): vLLM as a library in an environment of its own, which acts in lockstep; training is that of side (a).
+"""The other side (d): vLLM as a library in its own environment samples in lockstep; training is side (a)'s.
 
-As a user would write it with vLLM, transformers and peft: the prompts of all live episodes go to vLLM together, which shares what
-they have in common (prefix caching); the adapter of every update is saved and loaded under a new number, not merged.
+As a user would write it with vLLM, transformers and peft: vLLM gets the prompts of all live episodes together and shares their
+prefixes (prefix caching); the adapter of every update is saved and loaded under a new number, not merged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,8 +29,16 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training.trainer import Start
 
 PYTHON = "MSGRPO_VLLM_PYTHON"
-"""The environment variable with the interpreter that has vLLM."""
+"""The environment variable with the path of the interpreter that has vLLM."""
 WORKER = Path(__file__).with_name("vllm_worker.py")
+ENVIRONMENT = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 
 
 class Worker:
@@ -45,41 +53,30 @@ class Worker:
     """
 
     def __init__(self, python: str | Path, model: str, dtype: str, threads: int, lora_rank: int = 0) -> None:
-        settings = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
-        alone = {
-            "VLLM_TARGET_DEVICE": "cpu",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",
-        }
-        self._process = subprocess.Popen(
-            [python, "-P", WORKER, model, dtype, str(lora_rank)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | settings | alone,
-        )
+        program = [python, "-P", WORKER, model, dtype, str(lora_rank)]
+        environment = os.environ | ENVIRONMENT | {"OMP_NUM_THREADS": str(threads)}
+        pipe = subprocess.PIPE
+        self._process: Any = subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, env=environment)
 
     def __enter__(self) -> Worker:
-        """Waits until it answers."""
-        self._answer()
+        self._answer()  # its start is over
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._process:  # waits for its end
-            cast(IO[str], self._process.stdin).close()
+            self._process.stdin.close()
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """The answer to a request: `prompts`, lists of token ids, the most `tokens` of a reply, and what `vllm_worker.py` reads.
+        """Sends `prompts`, lists of token ids, the most `tokens` of a reply, and other fields that `vllm_worker.py` reads.
 
         Returns:
-            `replies`, lists of token ids, and the `seconds` that they took.
+            `replies`, lists of token ids, and their `seconds`.
         """
-        print(json.dumps(request), file=cast(IO[str], self._process.stdin), flush=True)
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
-        for line in cast(IO[str], self._process.stdout):
+        for line in self._process.stdout:
             if line.startswith("answer "):
                 return cast(dict[str, Any], json.loads(line.removeprefix("answer ")))
         raise RuntimeError(f"vLLM ended with {self._process.wait()}: its messages are above")
@@ -91,18 +88,17 @@ class VllmPolicy(GeneratePolicy):
 
     worker: Worker
     adapter: tuple[int, str]
-    """A number that no other adapter has, and its folder."""
+    """A unique number, and the folder."""
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
         agent = self.agent
         given = agent.tokenizer(agent.render(prompts), add_special_tokens=False)["input_ids"]
         forced = agent.model.generation_config.eos_token_id is None
-        ends = [] if forced else sorted(agent.engine.end_ids)
         answer = self.worker.ask(
             prompts=given,
             tokens=agent.max_new_tokens,
             forced=forced,
-            ends=ends,
+            ends=[] if forced else sorted(agent.engine.end_ids),
             temperature=agent.temperature,
             adapter=self.adapter,
         )
@@ -110,14 +106,13 @@ class VllmPolicy(GeneratePolicy):
 
 
 class VllmTrainer(NaiveTrainer):
-    """Acts with vLLM and trains on padded rows."""
+    """Samples with vLLM and trains on padded rows."""
 
     worker: Worker
     adapter: tuple[int, str]
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """With vLLM started, which is not timed."""
         config = self.config
         model = str(pocket_path()) if config.model == POCKET else config.model
         self.numbers = count(1)

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from benchmark.pocket.build import BuildConfig, make_model, make_optimizers, make_tokenizer, train
-from benchmark.pocket.card import BOARD_KINDS, render
-from benchmark.pocket.probe import ask
+from benchmark.pocket.card import BOARD_KINDS, ask, render
 from benchmark.pocket.tasks import GameVariant
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.downloads.names import pocket_path

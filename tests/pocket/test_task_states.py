@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 from transformers import PreTrainedTokenizerFast
 
-from benchmark.pocket.build import Encoder
+from benchmark.pocket.build import encoded
 from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, play, pretraining_tasks, random_state, random_variant
 from benchmark.pocket.tokenizer import build_tokenizer
 from msgrpo_hub.agent.prompt import build_prompt
@@ -80,14 +80,14 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def test_tasks_are_encoded_token_for_token_as_the_chat_template_renders_them(tokenizer: PreTrainedTokenizerFast) -> None:
-    encoder = Encoder(tokenizer)
     for variant, state, rng in samples(25):
         tasks = pretraining_tasks(variant, state, rng)
-        users = [user_text(variant.game.observe(state), task.request) for task in tasks]
-        for task, user, prompt in zip(tasks, users, encoder.prompts(variant.system, users), strict=True):
+        observation = variant.game.observe(state)
+        for task, (prompt, replies) in zip(tasks, encoded(tokenizer, variant.system, observation, tasks), strict=True):
+            user = user_text(observation, task.request)
             chat = [{"role": "system", "content": variant.system}, {"role": "user", "content": user}]
             assert prompt == tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
-            for reply, ids in zip(task.replies, encoder.replies(task), strict=True):
+            for reply, ids in zip(task.replies, replies, strict=True):
                 whole = tokenizer.apply_chat_template([*chat, {"role": "assistant", "content": reply}])["input_ids"]
                 assert prompt + ids == whole
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.throughput.machine import machine
+from benchmark.throughput.rows import machine
 from tests.long import PACKAGES, Recorder, package
 
 RESULTS = Path(__file__).with_name("results.json")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.throughput.machine import machine
+from benchmark.throughput.rows import machine
 from tests.long import Recorder, package
 from tests.vllm.real import GUIDE, MACHINE, PYTHON
 

@@ -3,73 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
-from benchmark.experiments.arms import arms_of, compare_arms
-from benchmark.experiments.curves import Arms, differences, mean_with_interval, means_of
-from benchmark.experiments.experiment import Values, configuration
-from benchmark.experiments.headlines import LEAST
+from benchmark.experiments.arms import Comparison
+from benchmark.experiments.differences import differences, mean_with_interval, means_of
+from benchmark.experiments.experiment import Values
+from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS
 
-CONFIG = configuration("override")
-COMPARED = compare_arms("override", "Does training on several rules make an adapter follow the words?")
 POISON, NEW = "Snake-PoisonApple-v1", ("Snake-PoisonAppleBanana-v1", "Snake-Fire-v1")
-"""The game whose words `several rules` has trained on and `plain game` has not, and those whose words no arm has trained on."""
-
-
+"""The game whose words only `several rules` has trained on, and the games whose words no arm has trained on."""
 CONTROL = ("Snake-Standard-v1", "Snake-Standard-v1:irrelevant-sentence")
-"""The plain game, without and with a sentence more that says nothing."""
-
+"""The plain game, without and with an extra sentence that says nothing."""
 KEPT = 0.95
-"""Least share of the skill on the plain game that counts as kept."""
+"""The share of the skill on the plain game that must remain."""
 
 
-def headline(rows: Mapping[str, Values]) -> str:
-    """What training on several rules does where apples are poison, and where the words are new."""
-    arms = arms_of(CONFIG, next(iter(CONFIG["updates"])), rows)
-    if not {"plain game", "several rules", "before", "the base"} <= arms.keys() or len(arms["several rules"]) < LEAST:
-        return ""
-    poison, *new = (_side(arms, game) for game in (POISON, *NEW))
-    verdict = (
-        "An adapter that trains on several rules follows words that it has not trained on"
-        if min(new) > 0
-        else "An adapter that trains on several rules has not learned to read"
-    )
-    first = ("the base", "before")
-    told = [f"{name} {mean_with_interval(arms[name], POISON)}" for name in (*first, *(arm for arm in arms if arm not in first))]
-    change = {1: "is better than before", 0: "is not told apart from before", -1: "is worse than before"}
-    others = ", ".join(f"on {game.removesuffix('-v1')} it {change[side]}" for game, side in zip(NEW, new, strict=True))
-    return (
-        f"{verdict}. Where apples are poison, an adapter that leaves them alone gets 0. Measured: {'; '.join(told)}. “before” is"
-        f" a former `snake-standard`, from which all others go on. “several rules” has trained on these words, and"
-        f" {change[poison]}; on games with words that no arm has trained on, {others}. {_criteria(arms)}"
-    )
+class Override(Comparison):
+    """The headline says how training on several rules changes play where apples are poison, and where the words are new.
+
+    Criteria that were set beforehand: skill on the plain game kept, and more than the base where apples are poison.
+    """
+
+    def headline(self, rows: Mapping[str, Values]) -> str:
+        arms = self.arms(rows)
+        if not {"plain game", "several rules", "before", "the base"} <= arms.keys() or len(arms["several rules"]) < FEWEST_SEEDS:
+            return ""
+
+        pair = {name: arms[name] for name in ("before", "several rules")}
+        poison, *new = (differences(pair, game)[0].side for game in (POISON, *NEW))
+        verdict = "follows words that it has not trained on" if min(new) > 0 else "has not learned to read"
+        order = ("the base", "before", *(arm for arm in arms if arm not in ("the base", "before")))
+        measured = "; ".join(f"{name} {mean_with_interval(arms[name], POISON)}" for name in order)
+        change = {1: "is better than before", 0: "does not differ significantly from before", -1: "is worse than before"}
+        others = ", ".join(f"on {game.removesuffix('-v1')} it {change[side]}" for game, side in zip(NEW, new, strict=True))
+        plain, extra = CONTROL
+        means = {(arm, game): np.mean([*means_of(of, game).values()]) for arm, of in arms.items() for game in (plain, POISON)}
+        before, after, alone = (means[name, plain] for name in ("before", "several rules", "plain game"))
+        base, reached = (means[name, POISON] for name in ("the base", "several rules"))
+        return (
+            f"An adapter that trains on several rules {verdict}. Where apples are poison, an adapter that avoids them gets 0."
+            f" Measured: {measured}. “before” is a former `snake-standard`, the adapter that all others start from. “several"
+            f" rules” has trained on these words, and {change[poison]}; with words that are new to every arm, {others}. Its skill"
+            f" on the plain game is {'kept' if after >= KEPT * before else 'not kept'} within 5 % ({after:.2f} of {before:.2f};"
+            f" {alone:.2f} after as much training on only the plain game), and where apples are poison it gets"
+            f" {'more' if reached > base else 'less'} than the base ({reached:.2f} and {base:.2f}). With one more sentence that"
+            f" says nothing, the control, it gets {mean_with_interval(arms['several rules'], extra)} on the plain game."
+        )
 
 
-def _criteria(arms: Arms) -> str:
-    """What was asked for beforehand: skill on the plain game kept, more than the base where apples are poison; and a control."""
-    plain, told = CONTROL
-    before, after, alone = (_mean(arms[name], plain) for name in ("before", "several rules", "plain game"))
-    base, poison = (_mean(arms[name], POISON) for name in ("the base", "several rules"))
-    kept = "kept" if after >= KEPT * before else "not kept"
-    above = "more" if poison > base else "less"
-    return (
-        f"Its skill on the plain game is {kept} within 5 % ({after:.2f} of {before:.2f}; {alone:.2f} after training"
-        f" on the plain game alone for as long), and where apples are poison it gets"
-        f" {above} than the base ({poison:.2f} and {base:.2f}). The control, a sentence that says nothing, leaves it"
-        f" {mean_with_interval(arms['several rules'], told)} on the plain game."
-    )
-
-
-def _mean(seeds: Mapping[int, Values], game: str) -> float:
-    return float(np.mean([*means_of(seeds, game).values()]))
-
-
-def _side(arms: Arms, game: str) -> int:
-    """Whether “several rules” is above, below or like the adapter that it goes on from."""
-    [difference] = differences({name: arms[name] for name in ("before", "several rules")}, game)
-    return difference.side
-
-
-EXPERIMENT = replace(COMPARED, headline=headline)
+EXPERIMENT = Override("override", "Does training on several rules make an adapter follow the words?")

@@ -1,86 +1,65 @@
-"""Does an adapter of the lake follow what it is told of the goal, and what makes it?"""
+"""Does an adapter of the lake follow what the rules say about the goal, and which training makes it do so?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
-from benchmark.experiments.arms import arms_of, compare_arms
-from benchmark.experiments.curves import Arms, mean_with_interval, means_of
-from benchmark.experiments.experiment import Values, configuration
-from benchmark.experiments.headlines import LEAST
+from benchmark.experiments.arms import Comparison
+from benchmark.experiments.differences import mean_with_interval, means_of
+from benchmark.experiments.experiment import Values
+from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS
 
-CONFIG = configuration("override_lake")
-COMPARED = compare_arms("override_lake", "Does training in other words make an adapter of the lake follow the words?")
 TOLD = {
     "The goal is a trap": ("FrozenLake-Trap-v1", "FrozenLake-KeepAway-v1"),
     "The goal is to be reached": ("FrozenLake-NotSlippery-v1", "FrozenLake-Sought-v1"),
 }
-"""What holds → the game whose words two arms have trained on, and the one with words for the same that “a trap” has not."""
-
-
+"""Rule → the game whose words two arms have trained on, and the game with other words for it, new to “a trap”."""
 CONTROL = ("FrozenLake-NotSlippery-v1", "FrozenLake-NotSlippery-v1:irrelevant-sentence")
-"""The plain game, without and with a sentence more that says nothing."""
-
+"""The plain game, without and with an extra sentence that says nothing."""
 OBEYS = 0.5
-"""Least share of what obeying would bring, of the difference between walking to the goal and keeping off it."""
+"""An adapter obeys above this share of the reward of obedience."""
 
 
-def headline(rows: Mapping[str, Values]) -> str:
-    """What the arm that trained on both rules makes of words that it knows, and of others."""
-    arms = arms_of(CONFIG, next(iter(CONFIG["updates"])), rows)
-    if "a trap" not in arms or len(arms["a trap"]) < LEAST:
-        return ""
-    (trap, other_trap), (goal, other_goal) = (
-        [float(np.mean(list(means_of(arms["a trap"], game).values()))) for game in wordings] for wordings in TOLD.values()
-    )
-    kept, reached = 1 + other_trap, other_goal
-    verdict = (
-        "An adapter follows words that it has not trained on"
-        if min(kept, reached) > OBEYS
-        else "An adapter has learned sentences, not to read"
-    )
-    return (
-        f"{verdict}. Obeying brings 0 where the goal is a trap, and 1 where it is to be reached. Trained on both rules, each in"
-        f" one wording, it gets {trap:.2f} and {goal:.2f} in the words of its training, and {other_trap:.2f} and {other_goal:.2f}"
-        f" in other words.{_many_words(arms)}{_control(arms)}"
-    )
+class OverrideLake(Comparison):
+    """The page compares the arms under both rules, in the words of their training and in other words."""
+
+    def headline(self, rows: Mapping[str, Values]) -> str:
+        arms = self.arms(rows)
+        if len(arms.get("a trap", ())) < FEWEST_SEEDS:
+            return ""
+        (trap, other_trap), (goal, other_goal) = (
+            [float(np.mean(list(means_of(arms["a trap"], game).values()))) for game in wordings] for wordings in TOLD.values()
+        )
+        reads = min(1 + other_trap, other_goal) > OBEYS
+        verdict = "follows words that it has not trained on" if reads else "has learned sentences, not to read"
+        said = (
+            f"An adapter {verdict}. An obedient one gets 0 if the goal is a trap, and 1 if it is to be reached. Trained on both"
+            f" rules, each in one wording, it gets {trap:.2f} and {goal:.2f} in the words of its training, and {other_trap:.2f}"
+            f" and {other_goal:.2f} in other words."
+        )
+        if many := arms.get("many words"):
+            games = TOLD.values()
+            (traps, keep_away), (goals, sought) = ([means_of(many, game).values() for game in wordings] for wordings in games)
+            kept = sum(min(1 + one, 1 + other) > OBEYS for one, other in zip(traps, keep_away, strict=True))
+            reached = sum(min(one, other) > OBEYS for one, other in zip(goals, sought, strict=True))
+            said += (
+                f" Of adapters trained on all four wordings, {kept} of {len(traps)} keep off a trap in both wordings, and"
+                f" {reached} of {len(goals)} reach the goal in both."
+            )
+        if own := arms.get("its own words"):
+            plain, extra = (mean_with_interval(own, game) for game in CONTROL)
+            said += f" The control: one more sentence, which says nothing, takes “its own words” from {plain} to {extra}."
+        return said
+
+    def answer(self, rows: Mapping[str, Values]) -> str:
+        head, _, findings = super().answer(rows).partition("\n\n")
+        said = []
+        for rule, wordings in TOLD.items():
+            arms = [f"{a} {' and '.join(mean_with_interval(s, game) for game in wordings)}" for a, s in self.arms(rows).items()]
+            said.append(f"**{rule}; in one wording, and in another.** {'; '.join(arms)}.")
+        return "\n".join([head, "", f"- {' '.join(said)}", findings])
 
 
-def _many_words(arms: Arms) -> str:
-    """How many seeds of the arm that trained on all wordings get what obeying brings, under each."""
-    if "many words" not in arms:
-        return ""
-    (trap, keep_away), (goal, sought) = (
-        [means_of(arms["many words"], game).values() for game in wordings] for wordings in TOLD.values()
-    )
-    kept = sum(min(1 + one, 1 + other) > OBEYS for one, other in zip(trap, keep_away, strict=True))
-    reached = sum(min(one, other) > OBEYS for one, other in zip(goal, sought, strict=True))
-    return (
-        f" Of adapters trained on all four wordings, {kept} of {len(trap)} keep off a trap in both wordings, and {reached} of"
-        f" {len(goal)} reach the goal in both."
-    )
-
-
-def _control(arms: Arms) -> str:
-    """What a sentence that says nothing does to the adapter of the plain game."""
-    if "its own words" not in arms:
-        return ""
-    plain, told = (mean_with_interval(arms["its own words"], game) for game in CONTROL)
-    return f" The control: one more sentence, which says nothing, takes “its own words” from {plain} to {told}."
-
-
-def answer(rows: Mapping[str, Values]) -> str:
-    """What every arm gets under either rule, in two wordings each; then the findings by game."""
-    head, _, findings = COMPARED.answer(rows).partition("\n\n")
-    arms = arms_of(CONFIG, next(iter(CONFIG["updates"])), rows)
-    said = []
-    for rule, wordings in TOLD.items():
-        of_arms = [f"{arm} {' and '.join(mean_with_interval(seeds, game) for game in wordings)}" for arm, seeds in arms.items()]
-        said.append(f"**{rule}; told in one wording, and in another.** {'; '.join(of_arms)}.")
-    return "\n".join([head, "", f"- {' '.join(said)}", findings])
-
-
-EXPERIMENT = replace(COMPARED, headline=headline, answer=answer)
+EXPERIMENT = OverrideLake("override_lake", "Does training in other words make an adapter of the lake follow the words?")

@@ -1,31 +1,31 @@
-"""Which settings learn Snake? The preset is chosen by this."""
+"""Which settings learn Snake? The preset is chosen by this experiment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from benchmark.experiments.arms import arms_of, best_on_validation, compare_arms, is_preset
-from benchmark.experiments.experiment import Values, configuration
+from benchmark.experiments.arms import Comparison, best_on_validation
+from benchmark.experiments.experiment import Values
 
-CONFIG = configuration("settings_snake")
-COMPARED = compare_arms("settings_snake", "Which settings learn Snake?")
 CASE = "quickstart-snake"
-OTHER = ("updates", "eval_episodes", "test_episodes")
-"""In what these runs are shorter than the preset."""
+SHORTER = ("updates", "eval_episodes", "test_episodes")
+"""Fields with smaller values than the preset's."""
 
 
-def headline(rows: Mapping[str, Values]) -> str:
-    """The best arm by validation reward, of those that have run with every seed."""
-    arms = {arm: seeds for arm, seeds in arms_of(CONFIG, CASE, rows).items() if len(seeds) == len(CONFIG["seeds"])}
-    if len(arms) < 2:
-        return ""
-    best, reward = best_on_validation(arms)
-    chosen = f"; it is what `{CASE}` has" if is_preset(CONFIG, CASE, best, OTHER) else ""
-    return (
-        f"After {CONFIG['updates'][CASE]} updates “{best}” is best of {len(arms)} on the validation boards, with {reward:.2f}"
-        f" over {len(CONFIG['seeds'])} seeds, none of which is reported elsewhere{chosen}."
-    )
+class SnakeSettings(Comparison):
+    """The headline names the best arm by validation reward; arms without all seeds do not count."""
+
+    def headline(self, rows: Mapping[str, Values]) -> str:
+        seeds = len(self.config["seeds"])
+        arms = {arm: of_arm for arm, of_arm in self.arms(rows).items() if len(of_arm) == seeds}
+        if len(arms) < 2:
+            return ""
+        best, reward = best_on_validation(arms)
+        chosen = f"; `{CASE}` has its settings" if self.is_preset(best, SHORTER) else ""
+        return (
+            f"After {self.config['updates'][CASE]} updates “{best}” is best of {len(arms)} on the validation boards, with"
+            f" {reward:.2f} over {seeds} seeds that no reported result uses{chosen}."
+        )
 
 
-EXPERIMENT = replace(COMPARED, headline=headline)
+EXPERIMENT = SnakeSettings("settings_snake", "Which settings learn Snake?")

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from benchmark.experiments.arms import compare_arms
+from benchmark.experiments.arms import Comparison
 from benchmark.experiments.experiment import Values
 
-COMPARED = compare_arms("transfer", "What does an adapter of one game do in another?")
-
 UNREADABLE = "Empty-MiniGrid-v1"
-"""A game in which no arm writes a reply that can be read, as `msgrpo play` shows: the base knows none of its words."""
+"""A game without a parsed reply of any arm: the base does not know its words."""
 
 
-def headline(rows: Mapping[str, Values]) -> str:
-    """What the arms do on each game, and where they cannot answer at all."""
-    found = COMPARED.headline(rows)
-    game = UNREADABLE.removesuffix("-v1")
-    return f"{found} On {game} nothing can be told apart: no reply there can be read as an action." if found else ""
+class Transfer(Comparison):
+    """The headline names the game that no arm can answer."""
+
+    def headline(self, rows: Mapping[str, Values]) -> str:
+        found, game = super().headline(rows), UNREADABLE.removesuffix("-v1")
+        return f"{found} On {game} arms cannot be compared: no reply there names an action." if found else ""
 
 
-EXPERIMENT = replace(COMPARED, headline=headline)
+EXPERIMENT = Transfer("transfer", "What does an adapter of one game do in another?")

@@ -23,7 +23,7 @@ class Suite(evaluate.EvaluationSuite):
 
         Args:
             model_or_pipeline: the player's name; pipelines and model objects are not taken.
-            output_dir: where everything that was played is kept; a second run with the same folder plays nothing again.
+            output_dir: folder of the runs; a second run with the same folder plays nothing again.
             settings: fields of `PlayerSettings`.
         """
         from msgrpo_hub.players import PlayerSettings
