@@ -144,8 +144,10 @@ def find_format(name: str, *, may_import: bool = False) -> PromptFormat:
     prompt_format = resolve("prompt format", name, PROMPT_FORMATS, may_import=may_import)
     if not is_import(name):
         return prompt_format
-    members = ("name", "history", "render", "reply", "parse", "thought")
-    if missing := [member for member in members if not hasattr(prompt_format, member)]:
+    missing = [member for member in ("name", "history", "thought") if not hasattr(prompt_format, member)]
+    for member in ("render", "reply", "parse"):
+        missing += [member] * (getattr(type(prompt_format), member, None) in (None, vars(PromptFormat)[member]))
+    if missing:
         raise UserError(f"the prompt format {name!r} has no {missing[0]}: expected a subclass of msgrpo_hub.agent.PromptFormat")
     own = prompt_format.name
     if PROMPT_FORMATS.get(own, prompt_format) != prompt_format:

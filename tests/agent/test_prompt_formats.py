@@ -157,6 +157,11 @@ class Impostor(Terse):
     name = "json"
 
 
+class Mute(PromptFormat):
+    name = "mute"
+    render = Terse.render
+
+
 HALF = object()
 """
 
@@ -180,7 +185,12 @@ def test_an_own_format_plays() -> None:
 
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize(
-    ("name", "words"), [("Impostor", "has the name of a built-in format, 'json'"), ("HALF", "has no name: expected a subclass")]
+    ("name", "words"),
+    [
+        ("Impostor", "has the name of a built-in format, 'json'"),
+        ("HALF", "has no name: expected a subclass"),
+        ("Mute", "has no reply: expected a subclass"),
+    ],
 )
 def test_a_format_that_cannot_be_used_is_refused_in_one_line(name: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
