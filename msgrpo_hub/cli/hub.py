@@ -131,7 +131,7 @@ def run_push(options: argparse.Namespace) -> None:
         raise UserError("`msgrpo push env` without --game: expected one, as its --help says")
     if options.kind == "adapter":
         quiet_loading(options.repo)
-    from msgrpo_hub.hub.uploading import check_repo_id
+    from msgrpo_hub.hub.uploading import Where, check_repo_id
 
     # 2) push, or write the files
     module = import_module(f"msgrpo_hub.{kind.module}")
@@ -140,7 +140,9 @@ def run_push(options: argparse.Namespace) -> None:
 
     def call(verb: str, *more: Path) -> Any:
         function = getattr(module, f"{verb}_{options.kind}")
-        return function(*source, *more, **{name: flags[name] for name in signature(function).parameters if name in flags})
+        taken = {*signature(function).parameters}
+        taken |= {*Where.__annotations__} if "where" in taken else set()
+        return function(*source, *more, **{name: value for name, value in flags.items() if name in taken})
 
     if "dry_run" in given:
         _dry_run(options, lambda folder: call("stage", folder))

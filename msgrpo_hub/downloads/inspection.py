@@ -93,12 +93,12 @@ def _fits(name: str, value: Any) -> bool:
         lists = value if isinstance(value, dict) else {"all": value}
         short = len(lists) < MOST_NAMES and all(isinstance(ids, list) and len(ids) <= MOST_NAMES for ids in lists.values())
         return short and all(map(_NAME.fullmatch, lists)) and all(type(one) is int for ids in lists.values() for one in ids)
-    if kind == "small":  # a flag, a name, a number or a few of these; PEFT itself refuses other types
+    if kind == "small":  # a flag, a name, a number, or a few of these, also by name; PEFT refuses other types
         parts = value.values() if isinstance(value, dict) else many
-        names = [one for one in parts if isinstance(one, str)]
-        numbers = [one for one in parts if one is not None and not isinstance(one, str)]
+        flat = [one for part in parts for one in (part if isinstance(part, list) else [part])]
+        numbers = [one for one in flat if one is not None and not isinstance(one, str)]
         bounded = all(isinstance(one, int | float) and abs(one) <= LARGEST_RANK for one in numbers)
-        return bounded and all(map(_NAME.fullmatch, names))
+        return bounded and all(_NAME.fullmatch(one) for one in flat if isinstance(one, str))
     if get_origin(kind) is dict:  # by regular expressions of layer names
         hint = get_args(kind)[1]
         return (

@@ -20,7 +20,7 @@ from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id, uploa
 SETTINGS = "space.json"
 """File beside app.py that names the adapter the Space shows first, and its commit."""
 
-_PACKAGE = (".py", ".toml", ".jinja", ".json", ".safetensors", ".md", ".css", ".js", ".html")
+_PACKAGE = (".py", ".toml", ".jinja", ".json", ".safetensors", ".md", ".css", ".js", ".html", ".svg")
 """Suffixes of the package's files; caches and other files are not copied."""
 
 

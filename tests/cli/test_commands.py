@@ -6,11 +6,16 @@ import json
 import re
 import subprocess
 import sys
+from functools import wraps
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
+from msgrpo_hub.cli import main
+from msgrpo_hub.cli.hub import KINDS
 from msgrpo_hub.games import GAMES, episode_seed
+from msgrpo_hub.hub.uploading import Pushed
 from tests.cli.suites import Run
 from tests.command import Command
 from tests.files import hashes
@@ -93,6 +98,23 @@ def test_the_help_of_a_kind_shows_its_own_flags_and_those_of_every_kind(run: Run
     shown = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", run("push", kind, "--help").out, re.MULTILINE))
     every = {"--help", "--private", "--public", "--revision", "--create-pr", "--dry-run", "--json"}
     assert shown == every | PUSHED[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_flags_of_every_kind_reach_its_push(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, given = f"msgrpo_hub.{KINDS[kind].module}.push_{kind}", {}
+
+    @wraps(resolve_name(function.replace(".push_", ":push_")))
+    def push(*_: object, **named: object) -> Pushed:
+        given.update(named)
+        return Pushed(repo_id="ada/x", url="", commit="", private=True, changed=())
+
+    monkeypatch.setattr(function, push)
+    own = {name: SNAKE if name == "game" else "ada/y" for name in KINDS[kind].takes}
+    flags = [f"--{name}={value}" for name, value in own.items()]
+    main(["push", kind, *(["run"] if KINDS[kind].folder else []), "ada/x", "--private", "--create-pr", "--revision=main", *flags])
+    own = {"commit_message" if name == "message" else name: value for name, value in own.items()}
+    assert given == own | {"private": True, "create_pr": True, "revision": "main"}
 
 
 @pytest.mark.parametrize("command", ["base ada", "space ../demo", "adapter run ada/x --rollouts x", "rollouts . x/"])

@@ -40,6 +40,7 @@ PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8, "ta
         {"task_type": "CAUSAL_LM", "target_modules": "all-linear"},
         {"rank_pattern": {"^layers.0.q_proj": 4}, "alpha_pattern": {"k_proj": 0.5}, "use_rslora": True},
         {"use_dora": True, "layers_to_transform": [0, 1], "layers_pattern": "layers", "target_modules": ["q_proj"]},
+        {"use_bdlora": {"target_modules_bd_a": ["q_proj"], "target_modules_bd_b": ["o_proj"], "nblocks": 2}},
         {"init_lora_weights": "gaussian", "lora_dropout": 0.1, "exclude_modules": ["lm_head"]},
     ],
     ids=str,
