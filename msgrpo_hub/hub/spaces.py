@@ -66,7 +66,7 @@ def push_staged(folder: Path, target: Target, message: str, marker: str, create:
 def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token: str | None = None) -> None:
     """Writes the content of the Space into a folder, where `python app.py` runs it too."""
     check_repo_id(repo_id)
-    copy(app_folder(), folder, (*_PACKAGE, ".txt", ".svg", ".png"))
+    copy(app_folder(), folder, (*_PACKAGE, ".txt", ".png"))
     package = Path(str(files("msgrpo_hub")))
     copy(package, folder / "msgrpo_hub", _PACKAGE)
     for name, place, kind in (("model_cards", "hub/model_cards", ".jinja"), ("benchmark/suites", "evaluation/suites", ".toml")):
