@@ -10,7 +10,7 @@ import pytest
 from msgrpo_hub.cli import COMMANDS, main, parse
 from msgrpo_hub.errors import UserError
 from tests.cli.suites import write_suite
-from tests.evaluation.test_methods import seeds
+from tests.evaluation.test_comparison import seeds
 from tests.training.seed_runs import write_set
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"

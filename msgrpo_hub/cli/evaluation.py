@@ -108,17 +108,17 @@ def run_eval(options: argparse.Namespace) -> None:
 
 
 def _estimate(options: argparse.Namespace) -> None:
-    from msgrpo_hub.evaluation.estimate import Price, estimate, estimate_table
+    from msgrpo_hub.evaluation.estimate import estimate, estimate_table
     from msgrpo_hub.evaluation.runner import BATCH
     from msgrpo_hub.evaluation.suites import load_suite
 
-    rates = [rate for rate in (options.price_in, options.price_out) if rate is not None]
-    price = Price(tokens_in=options.price_in or 0.0, tokens_out=options.price_out or 0.0) if rates else None
+    rates = (options.price_in, options.price_out)
+    price = (rates[0] or 0.0, rates[1] or 0.0) if rates != (None, None) else None
     suite, given = load_suite(options.suite), given_fields(options, PlayerSettings)
     suite = replace(suite, repeats=options.repeats) if options.repeats else suite
     settings = PlayerSettings(**given)
     estimates = [estimate(name, suite, options.output_dir, settings, options.batch_size, price) for name in options.players]
-    show(lambda: [asdict(row) for row in estimates], lambda: "\n\n".join(map(estimate_table, estimates)), as_json=options.json)
+    show(lambda: estimates, lambda: "\n\n".join(map(estimate_table, estimates)), as_json=options.json)
     more = {} if options.batch_size == BATCH else {"batch_size": options.batch_size}
     more |= {"repeats": options.repeats} if options.repeats else {}
     flags = as_flags({"suite": options.suite, "output_dir": options.output_dir} | more | given)

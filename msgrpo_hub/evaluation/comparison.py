@@ -15,7 +15,7 @@ import numpy as np
 from msgrpo_hub.episode import EpisodeScore
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import SIZE, TaskComparison, TaskValues, Verdict, compare_tasks, holm, verdict
-from msgrpo_hub.evaluation.results import Result, find_results, identity_of, player_key, player_names
+from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names
 from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS, NO_INTERVAL, Floats, Interval, welch
 from msgrpo_hub.evaluation.summary import plays
 from msgrpo_hub.evaluation.tables import aligned, p_value
@@ -26,11 +26,9 @@ from msgrpo_hub.games.game import return_range
 
 @checked
 def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[Result]) -> list[TaskComparison]:
-    """Compares the second player with the first on every task and seed that both have played.
+    """Compares the second player with the first, the baseline, on every task and seed that both have played.
 
-    Args:
-        first: the baseline: a folder with the runs of one player, or its results.
-        second: the other player, in the same form.
+    Each is a folder with the runs of one player, or its results.
 
     Returns:
         One comparison per task, of rewards and of success: second minus first, with Holm's correction over all of them.
@@ -125,9 +123,8 @@ class MethodComparison:
 
     task: str
     first: tuple[float, ...]
-    """Mean rewards of a's checkpoints, one per training seed, ascending."""
     second: tuple[float, ...]
-    """The same of b."""
+    """Mean rewards of each method's checkpoints, one per training seed, ascending."""
     difference: float
     """Mean of b's seeds minus mean of a's."""
     interval: Interval | None
@@ -137,15 +134,12 @@ class MethodComparison:
     p_adjusted: float
     """p with Holm's correction over all tasks."""
     verdict: Verdict
-    """Whether b is the better method."""
 
 
 def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
-    """Compares two methods on every task that all their checkpoints have played.
+    """Compares the second method with the first on every task that all their checkpoints have played.
 
-    Args:
-        first: folder with the runs of the baseline's checkpoints, one per training seed.
-        second: the same of the other method.
+    Each is a folder with the runs of the method's checkpoints, one per training seed.
 
     Raises:
         UserError: a side has fewer than 3 checkpoints, two runs of one checkpoint, or checkpoints that differ in more than the
@@ -171,8 +165,8 @@ def _checkpoints(folder: Path) -> dict[str, list[Result]]:
     tasks: dict[str, dict[str, Result]] = {}
     results, shared = find_results(folder), []
     for result in results:
-        identity = identity_of(result)
-        adapter = "adapter_commit" in identity  # trained on a base, which is a part of the method
+        identity = result.identity
+        adapter = "adapter_commit" in identity  # its base is a part of the method
         fixed = identity.keys() - (MAY_DIFFER - {"base_commit"} if adapter else MAY_DIFFER)
         shared.append({"a trained adapter": adapter} | {name: identity[name] for name in sorted(fixed)})
         for name in shared[0] | shared[-1]:

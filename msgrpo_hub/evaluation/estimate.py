@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,53 +30,15 @@ CHARACTERS_PER_TOKEN = 3.0
 """Characters of the games' prompts per token of a served model."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Price:
-    """The rate of a server, in dollars per million tokens of prompts and of replies."""
-
-    tokens_in: float = 0.0
-    tokens_out: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskEstimate:
-    """The cost of the episodes of one task that are still to be played."""
-
-    task: str
-    episodes: int
-    calls: int
-    """Replies for all of them."""
-    prompt_tokens: float | None
-    """Tokens read per episode; None for a player without tokens."""
-    reply_tokens: float | None
-    """Tokens written per episode; None as above."""
-    seconds: float | None
-    """Time for all of them; None for a server."""
-    dollars: float | None
-    """Price of all of them; None without a rate."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """The cost of the evaluation of one player."""
-
-    player: str
-    calls_at_once: int
-    """Replies that are computed or requested together."""
-    tasks: tuple[TaskEstimate, ...]
-    assumptions: tuple[str, ...]
-    """The assumptions behind the numbers, in sentences."""
-
-
 def estimate(
     name: str,
     suite: Suite,
     output_dir: Path,
     settings: PlayerSettings,
     batch_size: int,
-    price: Price | None = None,
+    price: tuple[float, float] | None = None,
     seconds: float = 10.0,
-) -> Estimate:
+) -> dict[str, Any]:
     """The cost of `evaluate` for one player. A local player plays a few turns of each task; a server gets no request.
 
     Args:
@@ -86,8 +47,13 @@ def estimate(
         output_dir: the folder with earlier results; their episodes are not played again.
         settings: how models sample.
         batch_size: episodes that are played at a time.
-        price: rate of a server.
+        price: rate of a server, in dollars per million tokens of prompts and of replies.
         seconds: time for the probes of a local player, all tasks together.
+
+    Returns:
+        `player`, `calls_at_once` (replies that are computed or requested together), `assumptions` (sentences), and `tasks`: per
+        task the number of `episodes` still to be played, the `calls`, `seconds` and `dollars` of all of them, and the
+        `prompt_tokens` and `reply_tokens` per episode. Unknown values are None.
 
     Raises:
         UserError: as for `evaluate`; also if the weights of a model do not fit into memory.
@@ -112,10 +78,9 @@ def estimate(
         turns, read, written, dollars = len(prompts) / len(seeds), None, None, None
         if served or encoder:
             read, written = _tokens(prompts, encoder, reply) / len(seeds), turns * reply
-            dollars = len(missing) * (read * price.tokens_in + written * price.tokens_out) / 1e6 if price else None
-        tokens: dict[str, float | None] = {"prompt_tokens": read, "reply_tokens": written}
-        calls = round(len(missing) * turns)
-        rows.append(TaskEstimate(task=task, episodes=len(missing), calls=calls, seconds=taken, dollars=dollars, **tokens))
+            dollars = len(missing) * (read * price[0] + written * price[1]) / 1e6 if price else None
+        counts = {"episodes": len(missing), "calls": round(len(missing) * turns), "prompt_tokens": read, "reply_tokens": written}
+        rows.append({"task": task, **counts, "seconds": taken, "dollars": dollars})
     at_once = min(most, batch_size, settings.concurrency if served else most)
     notes = [f"Turns and prompts: as {SCRIPT} plays the first {COUNTED} episodes of each task."]
     if served:
@@ -125,7 +90,7 @@ def estimate(
     else:
         measured_in = f"the first turns of each task (at least {FEWEST_TURNS}) and the reply lengths in them"
         notes.append(f"Time: extrapolated from {measured_in}.")
-    return Estimate(player=player.name, calls_at_once=at_once, tasks=tuple(rows), assumptions=tuple(notes))
+    return {"player": player.name, "calls_at_once": at_once, "tasks": rows, "assumptions": notes}
 
 
 def _tokens(prompts: Sequence[Prompt], encoder: Any, reply: float) -> float:
@@ -174,21 +139,21 @@ def probe(
     return seconds, sum(tokens) / len(tokens) if tokens else None
 
 
-def estimate_table(estimate: Estimate) -> str:
+def estimate_table(estimate: Mapping[str, Any]) -> str:
     """A line per task, the sums and the assumptions. Columns without a value are left out."""
     lines: list[Row] = [("task", "episodes", "calls", "prompt tokens", "reply tokens", "time", "price")]
     table: list[tuple[str, list[float | None]]] = []
-    for row in estimate.tasks:
-        tokens = [None if each is None else each * row.episodes for each in (row.prompt_tokens, row.reply_tokens)]
-        table.append((row.task, [row.episodes, row.calls, *tokens, row.seconds, row.dollars]))
+    for row in estimate["tasks"]:
+        tokens = [None if each is None else each * row["episodes"] for each in (row["prompt_tokens"], row["reply_tokens"])]
+        table.append((row["task"], [row["episodes"], row["calls"], *tokens, row["seconds"], row["dollars"]]))
     columns = zip(*(values for _, values in table), strict=True)
     sums = [None if None in column else sum(filter(None, column)) for column in columns]
     for name, (*counts, seconds, dollars) in [*table, ("all", sums)]:
         price = NONE if dollars is None else f"${dollars:,.2f}"
         lines.append((name, *(NONE if count is None else f"{count:,.0f}" for count in counts), _time(seconds), price))
     known = [column for column in zip(*lines, strict=True) if set(column[1:]) != {NONE}]
-    title = f"{short(estimate.player, 60)}   {estimate.calls_at_once} calls at a time"
-    return "\n".join([title, aligned(list(zip(*known, strict=True))), *estimate.assumptions])
+    title = f"{short(estimate['player'], 60)}   {estimate['calls_at_once']} calls at a time"
+    return "\n".join([title, aligned(list(zip(*known, strict=True))), *estimate["assumptions"]])
 
 
 def _time(seconds: float | None) -> str:

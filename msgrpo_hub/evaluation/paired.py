@@ -53,9 +53,8 @@ class Comparison:
     p: float
     """Two-sided p of the sign-flip test; for success this is McNemar's exact test."""
     p_adjusted: float
-    """p with Holm's correction over the family; p itself for a single comparison."""
+    """p with Holm's correction over a family of hypotheses; p itself for a single comparison."""
     family: int = 1
-    """Number of hypotheses in the family."""
     correlation: float | None
     """Pearson's r of a and b over the seeds; None if either never varies."""
     detectable: float | None
@@ -63,7 +62,6 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether b is better than a; if inconclusive, see `detectable`."""
         return verdict(self.difference, self.p_adjusted)
 
 
@@ -103,10 +101,10 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
 
     Args:
         a: values of the baseline player, shape [n].
-        b: values of the other player, in the same order of seeds, shape [n].
+        b: values of the other player, in the same order of seeds.
         seed: seed of the resampling.
         bounds: the smallest and the largest possible value; without them, nearly equal differences have no interval.
-        family: number of hypotheses that are tested together. `p_adjusted` is left to `holm`.
+        family: number of hypotheses that are tested together, for `detectable`; `p_adjusted` is left to `holm`.
 
     Raises:
         ValueError: the lists differ in length or are empty, or a value is not finite.

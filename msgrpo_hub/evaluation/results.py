@@ -65,6 +65,11 @@ class Result:
         return str(self.config["prompt_format"])
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines the replies: the player's identity and the prompt format."""
+        return {**self.config["identity"], "prompt_format": self.prompt_format}
+
+    @property
     def complete(self) -> bool:
         """Whether every episode was played to its end."""
         return bool(self.summary["complete"])
@@ -89,8 +94,7 @@ def load_result(folder: Path) -> Result:
         failures = run_files.read_rows(folder / run_files.FAILURES)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise _unreadable(folder, error) from error
-    parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}
-    return Result(folder=folder, config=config, summary=summary, **parts)
+    return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps, failures=failures)
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -177,8 +181,8 @@ def player_names(results: Sequence[Result]) -> dict[str, str]:
         if len(apart) == len(same) and "" not in apart:
             names[key] = f"{result.player} ({folders[key]})"
             continue
-        others, parts = [identity_of(players[other]) for other in same], []
-        for what, value in identity_of(result).items():
+        others, parts = [players[other].identity for other in same], []
+        for what, value in result.identity.items():
             if any(other.get(what) != value for other in others):
                 short = 12 if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", str(value)) else None
                 parts.append(f"{what} {str(value)[:short]}")
@@ -188,9 +192,4 @@ def player_names(results: Sequence[Result]) -> dict[str, str]:
 
 def player_key(result: Result) -> str:
     """A key that results of the same player, with the same identity and prompt format, share."""
-    return json.dumps([result.player, identity_of(result)], sort_keys=True)
-
-
-def identity_of(result: Result) -> dict[str, Any]:
-    """Everything that determines the replies: the player's identity and the prompt format."""
-    return {**result.config["identity"], "prompt_format": result.prompt_format}
+    return json.dumps([result.player, result.identity], sort_keys=True)

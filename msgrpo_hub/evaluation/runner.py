@@ -107,7 +107,7 @@ def known_tasks(name: str, suite: Suite) -> list[str]:
 def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> Result:
     """Plays one task and writes the files of the run. Episodes that failed are left for the next call."""
     config = run_config(player, suite, task, batch_size)
-    folder = _run_folder(player, config, output_dir)
+    folder = output_dir / player.folder / task.replace(":", "-") / run_hash(config)
     if done := _completed(folder, config):
         return done
     if (asked := with_refusals(player)).identity != player.identity:
@@ -147,13 +147,9 @@ def _completed(folder: Path, config: dict[str, Any]) -> Result | None:
     return done if done.complete else None
 
 
-def _run_folder(player: Player, config: dict[str, Any], output_dir: Path) -> Path:
-    return output_dir / player.folder / str(config["task"]).replace(":", "-") / run_hash(config)
-
-
 def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> list[int]:
     """The indices of the episodes that `run_task` would add. Reads the run's files and changes none."""
-    folder = _run_folder(player, run_config(player, suite, task, batch_size), output_dir)
+    folder = output_dir / player.folder / task.replace(":", "-") / run_hash(run_config(player, suite, task, batch_size))
     if (folder / run_files.RESULTS).exists() and load_result(folder).complete:
         return []
     done = run_files.logged(folder / run_files.LOG)
@@ -238,7 +234,7 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
     """Scores the episodes of the log and writes the final files; the log of a complete run is deleted."""
     game = make_game(config["task"])
     logged = run_files.read_log(folder / run_files.LOG, game.id)
-    indices, seconds = sorted(logged.episodes), logged.seconds
+    indices = sorted(logged.episodes)
     episodes = [logged.episodes[index] for index in indices]
     steps = [score_steps(game, episode) for episode in episodes]
     scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
@@ -250,14 +246,12 @@ def finish(folder: Path, config: dict[str, Any]) -> Result:
         ) from error
     boards = [index // repeats_of(config) for index in indices]
     run_files.write_tables(folder, run_tables(config, boards, episodes, scores, steps))
-    timing = {"seconds": seconds, "episodes_per_second": len(episodes) / seconds if seconds else None}
-    write_json(folder / run_files.TIMING, timing)
+    rate = len(episodes) / logged.seconds if logged.seconds else None
+    write_json(folder / run_files.TIMING, {"seconds": logged.seconds, "episodes_per_second": rate})
     write_json(folder / run_files.RESULTS, summary)
     if summary["complete"]:
         _clear(folder)
-    failures = run_files.read_rows(folder / run_files.FAILURES)
-    parts: dict[str, Any] = {"episodes": episodes, "scores": scores, "steps": steps, "failures": failures}
-    return Result(folder=folder, config=config, summary=summary, **parts)
+    return load_result(folder)
 
 
 def _clear(folder: Path) -> None:

@@ -164,7 +164,6 @@ class Habit:
 
 
 def habit_value(task: str, seeds: Sequence[int]) -> float:
-    """The mean reward of `Habit` on some episodes."""
     episodes = play_episodes(make_game(task), Habit(), [(seed, 0) for seed in seeds])
     return float(np.mean([episode.reward for episode in episodes]))
 

@@ -66,7 +66,7 @@ def wilson(successes: int, n: int, level: float = LEVEL) -> Interval:
 
 
 def mean_interval(
-    values: Sequence[float] | npt.NDArray[np.float64],
+    values: Sequence[float] | Floats,
     seed: int,
     level: float = LEVEL,
     bounds: Range | None = None,

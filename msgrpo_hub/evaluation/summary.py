@@ -69,8 +69,7 @@ def summarise(
     """
     game, turns = make_game(task), sum(score.steps for score in scores)
     bounds, solved = return_range(base_game(game)), bool(scores) and scores[0].value_optimal is not None
-    rewards = [score.reward for score in scores]
-    ends = _references(task, seeds, scores)
+    rewards, ends = [score.reward for score in scores], _references(task, seeds, scores)
     random, best = ends.get("random", 0.0), best_reference(ends)
     # Last digits vary between processors, so the values are rounded.
     adjusted = [round(score.luck_adjusted, 10) for score in scores if score.luck_adjusted is not None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -57,7 +56,6 @@ def with_interval(value: Mapping[str, Any] | None) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p-value with four digits."""
     return f"{p:.4f}" if p >= 1e-4 else "< 0.0001"
 
 
@@ -81,7 +79,6 @@ def aligned(rows: Sequence[Row]) -> str:
 
 
 def markdown(head: Row, rows: Iterable[Row]) -> str:
-    """A table in Markdown."""
     return "\n".join([f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
@@ -124,7 +121,7 @@ def markdown_table(results: Sequence[Result], name: Callable[[Result], str]) -> 
 def _rows(results: Sequence[Result], name: Callable[[Result], str], columns: Sequence[str]) -> list[Row]:
     """The head and the rows of a table; `columns` come after the success."""
     best_first = sorted(results, key=lambda result: rank_key(result.summary))
-    settings = shown_columns(results)
+    settings = [head for head in HEADS if any(acting(result)[head] != NONE for result in results)]
     rows: list[Row] = [["player", "rank", "reward", "success", *columns, "unparsed / truncated / illegal", *settings]]
     for result, rank in zip(best_first, ranks(best_first), strict=True):
         summary, how = result.summary, acting(result)
@@ -146,20 +143,13 @@ def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
 
     A player with several runs of the same episodes, for example of two suites, counts once, with a complete run if it has one.
     """
-
-    def played(result: Result) -> tuple[str, str, int, int, str, str]:
+    groups: dict[tuple[Any, ...], dict[str, Result]] = {}
+    for result in sorted(results, key=lambda result: not result.complete):
         config = result.config
-        rules = str(config["task_hash"]), str(config["harness"])
-        return result.task, config["split"], config["episodes"], repeats_of(config), *rules
-
-    complete_first = sorted(results, key=lambda result: (*played(result), not result.complete))
-    groups: list[list[Result]] = []
-    for _, group in groupby(complete_first, key=played):
-        found: dict[str, Result] = {}
-        for result in group:
-            found.setdefault(player_key(result), result)
-        groups.append(list(found.values()))
-    return groups
+        rules = (repeats_of(config), str(config["task_hash"]), str(config["harness"]))
+        played = (result.task, config["split"], config["episodes"], *rules)
+        groups.setdefault(played, {}).setdefault(player_key(result), result)
+    return [list(groups[played].values()) for played in sorted(groups)]
 
 
 def titles(groups: Sequence[Sequence[Result]]) -> list[str]:
@@ -262,12 +252,6 @@ def acting(result: Result) -> dict[str, str]:
     engine = "server" if kind.served else str(identity.get("engine", "not recorded"))
     limit = identity.get("max_new_tokens")
     return dict(zip(HEADS, (temperature, NONE if limit is None else str(limit), result.prompt_format, engine), strict=True))
-
-
-def shown_columns(results: Sequence[Result]) -> list[str]:
-    """The columns of `HEADS` in which some result has a value."""
-    rows = [acting(result) for result in results]
-    return [head for head in HEADS if any(row[head] != NONE for row in rows)]
 
 
 def eval_command(results: Sequence[Result], output_dir: str) -> str:

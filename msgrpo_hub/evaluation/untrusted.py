@@ -90,13 +90,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _check_config(config: Mapping[str, Any]) -> None:
     """Checks keys and values that are computed with or printed before the run is replayed."""
-
-    def is_name(value: object) -> bool:
-        return isinstance(value, str) and bool(_NAME.fullmatch(value))
-
-    def is_number(value: object) -> bool:
-        return isinstance(value, (bool, int, float)) and abs(value) < 1e12  # false for infinity and NaN
-
     if config.keys() - {"repeats"} != CONFIG.keys():
         raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(CONFIG))}")
     if problem := harness_problem(config):
@@ -108,11 +101,14 @@ def _check_config(config: Mapping[str, Any]) -> None:
         raise UserError(f"its number of repeats is not between 2 and {max(_MOST_EPISODES // episodes, 2):,}")
     if not isinstance(identity, dict) or len(identity) > 40 or "kind" not in identity:
         raise UserError("its identity does not say what kind of player it is")
-    if not all(map(is_name, [*(config[key] for key in CONFIG.keys() - {"harness", "identity", "episodes"}), *identity])):
+    names = [*(config[key] for key in CONFIG.keys() - {"harness", "identity", "episodes"}), *identity]
+    names += [value for value in identity.values() if isinstance(value, str)]
+    if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
         raise UserError("it has a name that is not plain: expected letters, digits and simple punctuation")
-    if not all(value is None or is_number(value) for value in map(identity.get, ("temperature", "max_new_tokens"))):
+    if any(isinstance(identity.get(name), str) for name in ("temperature", "max_new_tokens")):
         raise UserError("its temperature or its token limit is not a number")
-    if not all(value is None or is_number(value) or is_name(value) for value in identity.values()):
+    numbers = [value for value in identity.values() if value is not None and not isinstance(value, str)]
+    if not all(isinstance(number, (bool, int, float)) and abs(number) < 1e12 for number in numbers):  # false for infinity and NaN
         raise UserError("its identity has values that are neither plain names nor numbers")
 
 

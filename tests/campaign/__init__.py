@@ -1,1 +1,1 @@
-"""Kills trainings, evaluations and pushes at random moments, repeats their commands, and compares what they leave."""
+"""Kills trainings, evaluations and pushes at random moments, repeats their commands, and compares their files."""

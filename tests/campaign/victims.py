@@ -1,56 +1,45 @@
-"""What the campaign kills: commands, with what each leaves when nobody kills it."""
+"""The commands that the campaign kills, and the files that each leaves without a kill."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
+import psutil
 from safetensors import safe_open
 
 from msgrpo_hub.storage import run_files
-from tests.command import Command, Finished
+from tests.cli.suites import FIRM, SLIPPERY, SNAKE, write_suite
+from tests.command import Command, Finished, Running
 from tests.files import sha256
 from tests.hub_server.lanes import Loopback
+from tests.hub_server.store import OWNER
+from tests.tiny import save_trainable_model
+from tests.training.conftest import TWO
 from tests.training.interrupted import metrics, updates_safe
 
-
-class Killable(Protocol):
-    """A command that runs."""
-
-    def send(self, number: signal.Signals) -> None:
-        """Sends it a signal, unless it has ended."""
-
-    def wait(self) -> Finished:
-        """Waits for its end."""
-
-
-class Victim(Protocol):
-    """A command that goes on when it is given again."""
-
-    name: str
-    seconds: float
-    """How long it takes when nobody kills it."""
-
-    def prepare(self, place: Path) -> None:
-        """Makes everything as it is before the first start."""
-
-    def start(self, place: Path) -> Killable:
-        """Starts the command, or gives it again."""
-
-    def safe(self, place: Path) -> int:
-        """What a kill has left: finished updates, finished episodes, or files on the Hub."""
-
-    def torn(self, place: Path) -> list[str]:
-        """What a kill has left and must not; named, as below."""
-
-    def unequal(self, place: Path) -> list[str]:
-        """The names of what differs, after its end, from what it leaves when nobody kills it."""
+TRAINING = (
+    "train --resume --updates 6 --groups 2 --group-size 6 --selected-per-group 3 --max-new-tokens 4 --lora-rank 4 --threads 1 "
+    "--learning-rate 3e-3 --token-budget 256 --eval-every 2 --eval-episodes 4 --test-episodes 4"
+)
+"""A second with a tiny model."""
+OF_THE_BASE = (
+    "train --resume --model pocket --game FrozenLake-NotSlippery-v1 --updates 3 --groups 1 --group-size 6 --selected-per-group 3 "
+    "--temperature 2 --max-new-tokens 12 --lora-rank 4 --learning-rate 1e-3 --eval-every 3 --eval-episodes 1 --test-episodes 2 "
+    "--threads 1 --save-rollouts"
+)
+"""Some seconds with the built-in base."""
+HUB_MODULES = ("msgrpo_hub.hub.adapters", "msgrpo_hub.hub.rollouts", "msgrpo_hub.hub.results", "msgrpo_hub.hub.bases")
+PATIENCE = 15.0
+"""Seconds that the surviving process may wait for the killed one. Then the survivor is killed too, as torchrun does."""
 
 
 def differences(found: Mapping[str, object], expected: Mapping[str, object]) -> list[str]:
@@ -62,18 +51,50 @@ def differences(found: Mapping[str, object], expected: Mapping[str, object]) -> 
     return sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
 
 
-# ---- into a folder
+@dataclass
+class TwoProcesses:
+    """The first process, which forks the second. If one dies, the other fails to reach it and ends.
+
+    The survivor waits for a minute if the other dies before both have connected.
+    """
+
+    first: Running
+    victims: slice
+    """The processes that get the signal."""
+    both: list[psutil.Process] = field(default_factory=list, init=False)
+    reached: bool = field(default=False, init=False)
+
+    def send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            first = psutil.Process(self.first.pid)
+            self.both = [first, *first.children()]
+            for process in self.both[self.victims]:
+                process.send_signal(number)
+                self.reached = True
+
+    def wait(self) -> Finished:
+        """Waits for the end of both. If a signal reached one and the first failed, that counts as killed."""
+        if self.reached:
+            _, waiting = psutil.wait_procs(self.both, timeout=PATIENCE)
+            for process in waiting:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        ended = self.first.wait()
+        psutil.wait_procs(self.both, timeout=120)
+        return Finished(-signal.SIGKILL, ended.out, ended.err) if self.reached and ended.code else ended
 
 
 @dataclass(kw_only=True)
 class IntoFolder:
-    """A command that fills a folder. It runs once when this object is made, and what it leaves then is expected."""
+    """A command that fills a folder. It runs once at the start, and the files of this run are expected after a kill."""
 
     name: str
-    start: Callable[[Path], Killable]
+    start: Callable[[Path], Running | TwoProcesses]
+    """Starts the command, or repeats it."""
     left: Callable[[Path], dict[str, object]]
-    """Folder → what must be equal in it, by name."""
+    """Folder → everything that must be equal in it, by name."""
     safe: Callable[[Path], int]
+    """Folder → the finished updates or episodes in it."""
     uninterrupted: Path
     seconds: float = field(init=False)
 
@@ -93,54 +114,18 @@ class IntoFolder:
         return differences(self.left(place), self.expected)
 
 
-def left_by_training(folder: Path) -> dict[str, object]:
-    """The hash of every file; of metrics and summary, all but the seconds and the memory.
-
-    The curves show the seconds too, so only their presence counts. A checkpoint says the digest of what it holds.
-    """
-    left: dict[str, object] = {name: sha256(folder / name) for name in _files(folder) if not name.startswith(".lock")}
-    left |= {"curves.png": (folder / "curves.png").exists()}
-    if (folder / "checkpoint.safetensors").exists():
-        with safe_open(folder / "checkpoint.safetensors", framework="np") as file:
-            left["checkpoint.safetensors"] = file.metadata()
-    if (folder / "metrics.jsonl").exists():
-        left["metrics.jsonl"] = metrics(folder)
-    if (folder / "summary.json").exists():
-        summary = json.loads((folder / "summary.json").read_text())
-        left["summary.json"] = {name: value for name, value in summary.items() if not name.startswith("seconds")}
-    return left
-
-
-def left_by_evaluation(folder: Path) -> dict[str, object]:
-    """The hash of every file but the seconds."""
-    return {name: sha256(folder / name) for name in _files(folder) if Path(name).name != run_files.TIMING}
-
-
-def _files(folder: Path) -> list[str]:
-    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-
-
-def episodes_safe(folder: Path) -> int:
-    """The lines of all logs of an evaluation; those of complete runs are gone."""
-    return sum(len(run_files.logged(log)) for log in folder.rglob(run_files.LOG))
-
-
-# ---- onto the Hub
-
-
 @dataclass(kw_only=True)
 class OntoHub:
-    """A push, onto a Hub on loopback. Its repository is as before or complete at every moment."""
+    """A push to a Hub on loopback. At every moment, its repository has the old files or all new ones."""
 
     name: str
     command: Command
     hub: Loopback
     arguments: list[str]
-    """Of `msgrpo push`."""
     repo: str
     kind: str
     earlier: list[str] = field(default_factory=list)
-    """A push whose files are there before; none if empty."""
+    """The arguments of an earlier push; none if empty."""
     seconds: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +143,7 @@ class OntoHub:
         if self.earlier:
             self.push(self.earlier)
 
-    def start(self, place: Path) -> Killable:  # noqa: ARG002
+    def start(self, place: Path) -> Running:  # noqa: ARG002
         return self.command.start("push", *self.arguments)
 
     def files(self) -> dict[str, object]:
@@ -167,7 +152,7 @@ class OntoHub:
         return {**self.hub.files(self.repo, self.kind)} if there else {}
 
     def state(self) -> dict[str, object]:
-        """Files, titles of commits, and what each branch and tag leads to."""
+        """Files, titles of commits, and the files of each branch and tag."""
         refs = {name: self.hub.files(self.repo, self.kind, name) for name in self.hub.refs(self.repo, self.kind)}
         return {**self.files(), "commits": self.hub.commits(self.repo, self.kind), **refs}
 
@@ -182,14 +167,149 @@ class OntoHub:
         return differences(self.state(), self.expected)
 
 
-__all__ = [
-    "IntoFolder",
-    "Killable",
-    "OntoHub",
-    "Victim",
-    "differences",
-    "episodes_safe",
-    "left_by_evaluation",
-    "left_by_training",
-    "updates_safe",
-]
+Victim = IntoFolder | OntoHub
+
+
+def hashes_of(folder: Path) -> dict[str, object]:
+    return {str(path.relative_to(folder)): sha256(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def left_by_training(folder: Path) -> dict[str, object]:
+    """The hash of every file; of metrics and summary, everything without seconds and memory.
+
+    The curves show the seconds too, so only their presence counts. A checkpoint has a digest of its content.
+    """
+    left = {name: digest for name, digest in hashes_of(folder).items() if not name.startswith(".lock")}
+    left |= {"curves.png": (folder / "curves.png").exists()}
+    if (folder / "checkpoint.safetensors").exists():
+        with safe_open(folder / "checkpoint.safetensors", framework="np") as file:
+            left["checkpoint.safetensors"] = file.metadata()
+    if (folder / "metrics.jsonl").exists():
+        left["metrics.jsonl"] = metrics(folder)
+    if (folder / "summary.json").exists():
+        summary = json.loads((folder / "summary.json").read_text())
+        left["summary.json"] = {name: value for name, value in summary.items() if not name.startswith("seconds")}
+    return left
+
+
+def left_by_evaluation(folder: Path) -> dict[str, object]:
+    """The hash of every file without the seconds."""
+    return {name: digest for name, digest in hashes_of(folder).items() if Path(name).name != run_files.TIMING}
+
+
+def episodes_safe(folder: Path) -> int:
+    """The lines of all logs of an evaluation; complete runs have none."""
+    return sum(len(run_files.logged(log)) for log in folder.rglob(run_files.LOG))
+
+
+class Stage:
+    """Makes the victims at their first use, and everything that they need: processes, a Hub on loopback, a model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.victims: dict[str, Victim] = {}
+
+    def victim(self, name: str) -> Any:
+        if name not in self.victims:
+            self.victims[name] = VICTIMS[name](self, name)
+        return self.victims[name]
+
+    def of_seed(self, seed: int) -> Victim:
+        """The victims take turns."""
+        victim: Victim = self.victim(list(VICTIMS)[seed % len(VICTIMS)])
+        return victim
+
+    @cached_property
+    def commands(self) -> Command:
+        """Commands without a network."""
+        (self.folder / "commands").mkdir(parents=True)
+        return Command(self.folder / "commands")
+
+    @cached_property
+    def hub(self) -> Loopback:
+        (self.folder / "hub").mkdir(parents=True)
+        return Loopback(self.folder / "hub")
+
+    @cached_property
+    def pushes(self) -> Command:
+        """Commands that use the Hub; the built-in base is there as ada/base."""
+        (self.folder / "pushes").mkdir(parents=True)
+        command = Command(self.folder / "pushes", self.hub.machine.environment | {"HF_TOKEN": OWNER}, HUB_MODULES)
+        ended = command("push", "base", "ada/base")
+        assert ended.code == 0, ended.err
+        return command
+
+    @cached_property
+    def model(self) -> Path:
+        """A tiny model that learns."""
+        return save_trainable_model(self.folder / "model")
+
+    def stop(self) -> None:
+        for name in ("commands", "pushes"):
+            if name in vars(self):
+                getattr(self, name).server.kill()
+        if "hub" in vars(self):
+            self.hub.stop()
+
+
+Maker = Callable[[Stage, str], Victim]
+
+
+def training(*more: str, base: bool = False, killed: slice | None = None) -> Maker:
+    """A training of a tiny model or of the built-in base, on two processes if `killed` says which of them get the signal."""
+
+    def make(stage: Stage, name: str) -> Victim:
+        arguments = OF_THE_BASE.split() if base else [*TRAINING.split(), "--model", stage.model, *more]
+
+        def start(place: Path) -> Running | TwoProcesses:
+            if killed is None:
+                return stage.commands.start(*arguments, "--output-dir", place)
+            return TwoProcesses(stage.commands.start(*arguments, "--output-dir", place, program=TWO), killed)
+
+        return IntoFolder(name=name, start=start, left=left_by_training, safe=updates_safe, uninterrupted=stage.folder / name)
+
+    return make
+
+
+def evaluation(arguments: str, episodes: int) -> Maker:
+    def make(stage: Stage, name: str) -> Victim:
+        suite = write_suite(stage.folder / f"suite-{episodes}.toml", episodes, FIRM, SLIPPERY, SNAKE)
+
+        def start(place: Path) -> Running:
+            return stage.commands.start("eval", *arguments.split(), "--suite", suite, "--output-dir", place)
+
+        left = {"left": left_by_evaluation, "safe": episodes_safe}
+        return IntoFolder(name=name, start=start, uninterrupted=stage.folder / name, **left)  # type: ignore[arg-type]
+
+    return make
+
+
+def push(kind: str, source: str, repo: str, repo_kind: str, *more: str) -> Maker:
+    """A push of the folder of another victim; of results, the second player's after the first's."""
+
+    def make(stage: Stage, name: str) -> Victim:
+        folder, earlier = stage.victim(source).uninterrupted, list[str]()
+        if kind == "results":
+            folder, earlier = folder / "greedy", [kind, str(folder / "random"), repo]
+        arguments = [kind, str(folder), repo, *more]
+        hub = {"command": stage.pushes, "hub": stage.hub, "repo": repo, "kind": repo_kind}
+        return OntoHub(name=name, arguments=arguments, earlier=earlier, **hub)  # type: ignore[arg-type]
+
+    return make
+
+
+BASE, SCRIPTED = "training of the built-in base", "evaluation of scripted players"
+VICTIMS: dict[str, Maker] = {
+    "training": training(),
+    SCRIPTED: evaluation("random greedy", 60),
+    "training with rollouts": training("--save-rollouts"),
+    "push of results": push("results", SCRIPTED, "ada/results", "dataset"),
+    "training on two processes, the first killed": training("--save-rollouts", killed=slice(0, 1)),
+    BASE: training(base=True),
+    "push of an adapter": push("adapter", BASE, "ada/lake", "model", "--base", "ada/base"),
+    "training on two processes, the second killed": training("--save-rollouts", killed=slice(1, 2)),
+    "evaluation of the built-in base": evaluation("pocket --max-new-tokens 12 --batch-size 4", 8),
+    "push of rollouts": push("rollouts", BASE, "ada/episodes", "dataset"),
+    "training on two processes, both killed": training("--save-rollouts", killed=slice(None)),
+}
+"""Name → how it is made, in the order in which they take turns."""

@@ -1,7 +1,8 @@
-"""Players and suites of a moment, and what a run of them leaves."""
+"""Suites and players for tests, and the files that their runs leave."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,25 +15,31 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.players.registry import Player
 
-SLIPPERY, SHORT = "FrozenLake-Slippery-v1", "Snake-Short-v1"
+FOLDER = Path(__file__).parents[2] / "benchmark" / "suites"
+FIRM, SLIPPERY, SHORT = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Short-v1"
 LAKE = Suite(name="mine", tasks=(SLIPPERY,), episodes=12)
 MIXED = Suite(name="mixed", tasks=(SLIPPERY, SHORT, f"{SHORT}:rotated"), episodes=9)
 FINAL = {"config.lock.json", "episodes.parquet", "steps.parquet", "results.json", "timing.json"}
 
 
+def error(rate: float, repeats: int) -> float:
+    """Four standard errors of a simulated rate."""
+    return 4 * math.sqrt(rate * (1 - rate) / repeats)
+
+
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of every run but the one with seconds in it."""
+    """Every file of every run, without the seconds."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "timing.json"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @dataclass
 class Talker:
-    """A random player with a way with words; its server may be down for some episodes."""
+    """A random player with odd words around its actions; if its server is down, some episodes fail."""
 
     down: bool = False
     asked: int = 0
-    """Prompts on a first turn: episodes begun."""
+    """The number of episodes that it started."""
     said: list[tuple[str, Completion]] = field(default_factory=list)
 
     WORDS = ("", "so\n\r\u2028", "é—雪🐍", "\x00\x1b[0m", '"}\\', "<think>hm</think>", "half \ud800 a pair")
@@ -56,7 +63,7 @@ def talker(policy: Any) -> Player:
 
 
 class Silent:
-    """Must not be asked."""
+    """Fails if it is called."""
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
         raise AssertionError("a finished episode was played again")

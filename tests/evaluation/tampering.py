@@ -1,4 +1,4 @@
-"""A run, a copy of it to tamper with, and what verification says of it."""
+"""Changes to stored runs, and the verdict of verification on them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from msgrpo_hub.storage import run_files
 SLIPPERY, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1"
 SUITE = Suite(name="mine", tasks=(SLIPPERY, SNAKE, f"{SNAKE}:rotated"), episodes=32)
 
+Rows = list[dict[str, Any]]
+
 
 def copied(played: Path, to: Path, task: str) -> Result:
     [folder] = [path.parent for path in played.rglob("results.json") if task.replace(":", "-") == path.parts[-3]]
@@ -28,12 +30,9 @@ def copied(played: Path, to: Path, task: str) -> Result:
 
 
 def found(result: Result) -> str:
-    """What verification says of a run, as one text; empty where all agrees."""
+    """All problems that verification finds in a run; empty if there are none."""
     [row] = verify(result.folder)
     return "; ".join(row["problems"])
-
-
-Rows = list[dict[str, Any]]
 
 
 def rewrite(result: Result, name: str, change: Callable[[Rows], Any]) -> None:
@@ -52,26 +51,46 @@ def rewrite_json(result: Result, name: str, change: Callable[[dict[str, Any]], A
     file.write_text(json.dumps(values))
 
 
-def forged(result: Result, change: Callable[[dict[str, Any]], Any], dropped: int | None = None) -> Result:
-    """A run with another configuration, and perhaps without an episode. Hash, folder, tables and summary are made anew for it."""
-    config = json.loads(json.dumps(result.config))
-    change(config)
-    kept = [index for index in range(len(result.episodes)) if index != dropped]
-    episodes, scores, steps = ([of[index] for index in kept] for of in (result.episodes, result.scores, result.steps))
+def renamed(result: Result, config: dict[str, Any]) -> Result:
+    """A run with another configuration, in a folder with the name of its hash."""
     folder = result.folder.rename(result.folder.with_name(run_hash(config)))
     (folder / "config.lock.json").write_text(json.dumps(config))
-    run_files.write_tables(folder, run_tables(config, kept, episodes, scores, steps))
-    summary = run_summary(config, episodes, scores, steps, result.summary.get("near_draws"))
-    (folder / "results.json").write_text(json.dumps(summary))
     return load_result(folder)
 
 
+def forged(result: Result, dropped: int | None = None, **changes: Any) -> Result:
+    """A run with another configuration, perhaps without an episode; its hash, folder, tables and summary agree with that."""
+    run = renamed(result, result.config | changes)
+    kept = [index for index in range(len(run.episodes)) if index != dropped]
+    episodes, scores, steps = ([of[index] for index in kept] for of in (run.episodes, run.scores, run.steps))
+    run_files.write_tables(run.folder, run_tables(run.config, kept, episodes, scores, steps))
+    summary = run_summary(run.config, episodes, scores, steps, run.summary.get("near_draws"))
+    (run.folder / "results.json").write_text(json.dumps(summary))
+    return load_result(run.folder)
+
+
 def put(row: int, **values: Any) -> Callable[[Rows], None]:
-    return lambda rows: rows[row].update(values)
+    """Changes values of a row; a function gets the old value."""
+
+    def change(rows: Rows) -> None:
+        rows[row] |= {name: value(rows[row][name]) if callable(value) else value for name, value in values.items()}
+
+    return change
 
 
 def paths(values: Any, at: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Where the figures of a summary are."""
+    """The paths of all values in nested dictionaries."""
     if isinstance(values, dict):
         return [path for key, value in values.items() for path in paths(value, (*at, key))]
     return [at]
+
+
+def changed_at(path: tuple[str, ...], change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
+    """Changes the value at a path."""
+
+    def change_it(values: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            values = values[key]
+        values[path[-1]] = change(values[path[-1]])
+
+    return change_it

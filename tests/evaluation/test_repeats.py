@@ -1,9 +1,9 @@
-"""Repeats: K plays of each board, with streams of their own; what they say is worked by hand or known beforehand."""
+"""Repeats: K plays of each board with their own random streams, in runs, verification, comparison, tables and the report."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,32 @@ import pytest
 
 from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.results import load_result
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import compare, evaluate
+from msgrpo_hub.evaluation.results import Result, find_results, load_result
 from msgrpo_hub.evaluation.runner import run_config, run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.summary import pass_at_k
+from msgrpo_hub.evaluation.tables import repeat_figures, repeat_table, results_table
+from msgrpo_hub.evaluation.untrusted import checked_run
 from msgrpo_hub.players.scripted import choose_optimal
-from tests.evaluation.played import LAKE, SLIPPERY, Talker, contents, talker
+from msgrpo_hub.rendering.report import report_page
+from tests.evaluation.played import FIRM, LAKE, SLIPPERY, Talker, contents, talker
+from tests.evaluation.tampering import copied, found, rewrite, rewrite_json
 
-FIRM = "FrozenLake-NotSlippery-v1"
+THIRTY = Suite(name="mine", tasks=(SLIPPERY,), episodes=30)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("repeated")
+    evaluate(["random", "optimal"], THIRTY, folder, repeats=3)
+    return folder
+
+
+@pytest.fixture
+def run(place: Path, tmp_path: Path) -> Result:
+    return copied(place / "random", tmp_path, SLIPPERY)
 
 
 # ---- pass@k
@@ -35,21 +52,9 @@ def test_pass_at_k_is_the_share_of_choices_of_k_plays_with_a_success() -> None:
     assert [pass_at_k(4, successes, 2) for successes in (0, 1, 3, 4)] == [0, 0.5, 1, 1]
 
 
-def test_pass_at_k_worked_by_hand_over_three_boards(tmp_path: Path) -> None:
-    """Boards with 0, 1 and 4 successes of 4: pass@1 = 5/12, pass@2 = (0 + 1/2 + 1) / 3, pass@4 = 2/3."""
-    wins = [[0, 0, 0, 0], [0, 0, 1, 0], [1, 1, 1, 1]]
-    suite = Suite(name="mine", tasks=(FIRM,), episodes=3, repeats=4)
-    result = run_task(talker(Planned([bool(win) for board in wins for win in board])), suite, FIRM, tmp_path)
-    figures = result.summary["repeated"]
-    means = {k: figure["mean"] for k, figure in figures["pass_at"].items()}
-    assert means == {"1": pytest.approx(5 / 12), "2": pytest.approx(1 / 2), "4": pytest.approx(2 / 3)}
-    assert figures["runs"]["success"] == [pytest.approx(number / 3) for number in (1, 1, 2, 1)]
-    assert figures["run_to_run"]["success"] == pytest.approx(np.sqrt(0.25) / 3)  # s² of 0, 0, 1, 0 is 1/4
-
-
 @dataclass
 class Planned:
-    """Wins the episodes that it is told to win, in the order of the run; does nothing in the others."""
+    """Wins the planned episodes, in the order of the run; does nothing in the others."""
 
     wins: Sequence[bool]
     rngs: list[Any] = field(default_factory=list)
@@ -57,24 +62,31 @@ class Planned:
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         self.rngs += [rng for rng in rngs if not any(rng is known for known in self.rngs)]
         of_run = [next(k for k, known in enumerate(self.rngs) if known is rng) for rng in rngs]
-        return [Completion(text=move(prompt) if self.wins[k] else "") for prompt, k in zip(prompts, of_run, strict=True)]
+        moves = [f"<action>{choose_optimal(p.game, p.state, np.random.default_rng(0))}</action>" for p in prompts]
+        return [Completion(text=move if self.wins[k] else "") for move, k in zip(moves, of_run, strict=True)]
 
 
-def move(prompt: Prompt) -> str:
-    return f"<action>{choose_optimal(prompt.game, prompt.state, np.random.default_rng(0))}</action>"
+def test_pass_at_k_worked_by_hand_over_three_boards(tmp_path: Path) -> None:
+    wins = [[0, 0, 0, 0], [0, 0, 1, 0], [1, 1, 1, 1]]
+    suite = Suite(name="mine", tasks=(FIRM,), episodes=3, repeats=4)
+    result = run_task(talker(Planned([bool(win) for board in wins for win in board])), suite, FIRM, tmp_path)
+    figures = result.summary["repeated"]
+    means = {k: figure["mean"] for k, figure in figures["pass_at"].items()}
+    assert means == {"1": pytest.approx(5 / 12), "2": pytest.approx((0 + 1 / 2 + 1) / 3), "4": pytest.approx(2 / 3)}
+    assert figures["runs"]["success"] == [pytest.approx(number / 3) for number in (1, 1, 2, 1)]
+    assert figures["run_to_run"]["success"] == pytest.approx(np.sqrt(0.25) / 3)  # s² of 0, 0, 1, 0 is 1/4
 
 
 # ---- the plays
 
 
-def test_members_have_streams_of_their_own_and_the_first_is_the_run_without_repeats(tmp_path: Path) -> None:
+def test_members_have_their_own_streams_and_the_first_is_the_run_without_repeats(tmp_path: Path) -> None:
     states: list[str] = []
 
     class Watched(Talker):
         def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-            states.extend(
-                str(rng.bit_generator.state) for prompt, rng in zip(prompts, rngs, strict=True) if not prompt.state.turn
-            )
+            first = [rng for prompt, rng in zip(prompts, rngs, strict=True) if not prompt.state.turn]
+            states.extend(str(rng.bit_generator.state) for rng in first)
             return super().complete(prompts, rngs)
 
     [alone] = evaluate("random", LAKE, tmp_path / "alone")
@@ -89,12 +101,11 @@ def test_members_have_streams_of_their_own_and_the_first_is_the_run_without_repe
     assert all(len(plays) > 1 for plays in slips.values())
 
 
-def test_one_play_per_board_is_the_run_as_it_was_byte_for_byte(tmp_path: Path) -> None:
+def test_one_play_per_board_is_the_run_without_repeats_byte_for_byte(tmp_path: Path) -> None:
     evaluate("random", LAKE, tmp_path / "none")
     evaluate("random", LAKE, tmp_path / "one", repeats=1)
     assert contents(tmp_path / "none") == contents(tmp_path / "one")
     config = run_config(talker(Talker()), LAKE, SLIPPERY)
-    assert "repeats" not in config
     assert run_config(talker(Talker()), replace(LAKE, repeats=2), SLIPPERY) == config | {"repeats": 2}
 
 
@@ -107,7 +118,7 @@ def test_equal_plays_of_a_board_narrow_no_interval(tmp_path: Path) -> None:
     assert four.summary["repeated"]["run_to_run"] == {"reward": 0.0, "success": 0.0}
 
 
-def test_an_interrupted_run_with_repeats_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_an_interrupted_run_with_repeats_continues_to_the_same_bytes(tmp_path: Path) -> None:
     suite = replace(LAKE, repeats=3)
     run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "whole", 5)
     part = run_task(talker(Talker(down=True)), suite, SLIPPERY, tmp_path / "part", 7)
@@ -115,3 +126,60 @@ def test_an_interrupted_run_with_repeats_goes_on_to_the_same_bytes(tmp_path: Pat
     assert load_result(part.folder) == part
     run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "part", 7)
     assert contents(tmp_path / "part") == contents(tmp_path / "whole")
+
+
+# ---- readers of such runs
+
+
+def test_a_run_with_repeats_verifies_also_from_an_untrusted_source(run: Result) -> None:
+    assert found(run) == ""
+    assert checked_run(run.folder) == run
+    assert len(run.episodes) == 90
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda rows: [rows[1], rows[0], *rows[2:]], lambda rows: rows[:-1], lambda rows: [*rows, rows[-1]]],
+    ids=["swapped", "dropped", "twice"],
+)
+def test_plays_that_are_swapped_dropped_or_counted_twice_do_not_verify(run: Result, change: Callable[..., Any]) -> None:
+    rewrite(run, "episodes", change)
+    with pytest.raises(UserError):
+        checked_run(run.folder)
+
+
+@pytest.mark.parametrize("repeats", [1, 0, -3, "3", True, 3.0, 10**9])
+def test_an_untrusted_number_of_repeats_is_checked_first(run: Result, repeats: Any) -> None:
+    rewrite_json(run, "config.lock.json", lambda config: config.update(repeats=repeats))
+    with pytest.raises(UserError, match="its number of repeats is not between 2 and 333"):
+        checked_run(run.folder)
+
+
+def test_another_member_under_the_number_of_a_play_does_not_verify(run: Result) -> None:
+    for name in ("episodes", "steps"):
+        rewrite(run, name, lambda rows: [row | {"member": row["member"] + 1} for row in rows])
+    assert "not those of the suite" in found(load_result(run.folder))
+
+
+def test_a_comparison_has_one_pair_per_board_also_with_a_run_of_fewer_plays(place: Path, tmp_path: Path) -> None:
+    [row] = compare(place / "random", place / "optimal")
+    first, second = (find_results(place / name)[0] for name in ("random", "optimal"))
+    differences = [b.reward - a.reward for a, b in zip(first.scores, second.scores, strict=True)]
+    assert (row.success.n, row.rewards.difference) == (30, pytest.approx(np.mean(differences)))
+    once = evaluate("random", THIRTY, tmp_path)
+    [row] = compare(once, place / "optimal")
+    of_first_plays = [b.reward - a.reward for a, b in zip(once[0].scores, second.scores[::3], strict=True)]
+    assert (row.success.n, row.rewards.difference) == (30, pytest.approx(np.mean(of_first_plays)))
+
+
+def test_tables_and_the_report_say_how_often_each_board_was_played(place: Path) -> None:
+    results = find_results(place)
+    assert "30 test episodes, each 3 times, on " in results_table(results)
+    title, head, _, *rows = repeat_table(results).splitlines()
+    assert title.startswith(SLIPPERY)
+    assert head.split() == ["player", "run", "to", "run", *(f"pass@{k}" for k in (1, 2, 3))]
+    assert [row.split()[0] for row in rows[:2]] == ["optimal", "random"]
+    assert repeat_table([]) == ""
+    page = report_page(results)
+    for text in ("30 test episodes, each 3 times, on ", '<th scope="col">pass@3</th>', repeat_figures(results[0])["run to run"]):
+        assert text in page

@@ -1,4 +1,4 @@
-"""A run that is killed, or whose server fails, goes on to the same bytes and plays what is missing only."""
+"""A run that is killed, or whose server fails, continues to the same bytes and plays only the missing episodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -22,17 +24,49 @@ from msgrpo_hub.agent.prompt import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import load_result
-from msgrpo_hub.evaluation.runner import run_task
-from tests.evaluation.played import LAKE, MIXED, SLIPPERY, Silent, Talker, contents, talker
+from msgrpo_hub.evaluation.runner import missing_episodes, run_task
+from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.players.registry import Player, PlayerSettings, identify
+from tests.evaluation.played import FIRM, LAKE, MIXED, SLIPPERY, Silent, Talker, contents, talker
+from tests.models.openai_server import OpenAIServer, chat_completion, send
+
+EIGHT = replace(LAKE, episodes=8)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Suite], dict[str, bytes]]:
+    """Suite → the files of an uninterrupted run."""
+
+    def files(suite: Suite) -> dict[str, bytes]:
+        folder = tmp_path_factory.mktemp("whole")
+        assert run_task(talker(Talker()), suite, SLIPPERY, folder).complete
+        return contents(folder)
+
+    return files
+
 
 # ---- kill -9
 
 
-def killed(work: Any, moment: int) -> bool:
-    """Does some work in another process, which gets a SIGKILL at the n-th call or return; whether it came to that."""
+def forked(work: Callable[[], object]) -> int:
+    """Runs a function in another process. Returns its id."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(100)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        work()
+        os._exit(0)
+    return pid
+
+
+def code_of(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def killed(suite: Suite, folder: Path, batch_size: int, moment: int) -> bool:
+    """Plays a suite in another process until the n-th call or return of the runner. Returns whether it got there."""
+
+    def work() -> None:
         left = moment
 
         def count(frame: Any, event: str, argument: Any) -> None:  # noqa: ARG001
@@ -42,91 +76,63 @@ def killed(work: Any, moment: int) -> bool:
                 if left == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         sys.setprofile(count)
-        work()
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
+        run_task(talker(Talker()), suite, SLIPPERY, folder, batch_size)
+
+    code = code_of(forked(work))
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
 
 
-def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    """Also where the call that goes on is killed in turn, and with another batch size."""
+def test_a_run_that_is_killed_twice_at_any_moment_continues_to_the_same_bytes_in_other_batches(
+    tmp_path: Path, whole: Callable[[Suite], dict[str, bytes]]
+) -> None:
     suite = replace(LAKE, episodes=4)
-    whole = run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "whole")
-    moment, died = 1, 0
-    while True:
-        folder = tmp_path / str(moment)
-        if not killed(lambda folder=folder: run_task(talker(Talker()), suite, SLIPPERY, folder, 2), moment):
-            break
+    expected, moment, died = whole(suite), 1, 0
+    while killed(suite, folder := tmp_path / str(moment), 2, moment):
         died += 1
-        killed(lambda folder=folder: run_task(talker(Talker()), suite, SLIPPERY, folder, 4), moment // 2 + 1)
+        killed(suite, folder, 4, moment // 2 + 1)
         again = run_task(talker(Talker()), suite, SLIPPERY, folder, 3)
-        assert again == replace(whole, folder=again.folder)
-        assert contents(folder) == contents(tmp_path / "whole"), moment
+        assert again == load_result(again.folder)
+        assert contents(folder) == expected, moment
         moment += max(1, moment // 6)
     assert died > 20
 
 
-def test_a_second_process_waits_for_the_run_that_the_first_plays_and_takes_its_result(tmp_path: Path) -> None:
-    """Whichever plays, both end with the whole result, and every episode is played once."""
-    suite = replace(LAKE, episodes=8)
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_second_process_waits_for_the_first_and_continues_if_it_is_killed(
+    killed: bool, tmp_path: Path, whole: Callable[[Suite], dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     read, write = os.pipe()
-    first = os.fork()
-    if first == 0:
-        signal.alarm(100)
-        slow = Slow(lambda: os.write(write, b"."))
-        run_task(talker(slow), suite, SLIPPERY, tmp_path / "runs", 2)
-        os._exit(0)
-    assert os.read(read, 1) == b"."  # it plays
+
+    class Slow(Talker):
+        """Announces each call, and answers late."""
+
+        def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+            os.write(write, b".")
+            time.sleep(0.1)
+            return super().complete(prompts, rngs)
+
+    first = forked(lambda: run_task(talker(Slow()), EIGHT, SLIPPERY, tmp_path, 2))
+    for _ in range(8 if killed else 1):
+        assert os.read(read, 1) == b"."  # it plays
+    if killed:
+        Timer(0.5, lambda: os.kill(first, signal.SIGKILL)).start()
+    monkeypatch.setattr(sys, "stderr", told := io.StringIO())
     policy = Talker()
-    with pytest.MonkeyPatch.context() as patch:
-        told = io.StringIO()
-        patch.setattr(sys, "stderr", told)
-        found = run_task(talker(policy), suite, SLIPPERY, tmp_path / "runs", 2)
-    assert os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) == 0
+    assert run_task(talker(policy), EIGHT, SLIPPERY, tmp_path, 2).complete
+    monkeypatch.undo()
     assert "another process plays talker on FrozenLake-Slippery-v1: waiting for its result" in told.getvalue()
-    assert policy.asked == 0
-    run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "alone", 2)
-    assert found.complete
-    assert contents(tmp_path / "runs") == contents(tmp_path / "alone")
+    assert code_of(first) == (-signal.SIGKILL if killed else 0)
+    assert 0 < policy.asked <= 8 if killed else policy.asked == 0
+    assert contents(tmp_path) == whole(EIGHT)
 
 
-def test_a_second_process_goes_on_where_the_first_was_killed(tmp_path: Path) -> None:
-    suite = replace(LAKE, episodes=8)
-    read, write = os.pipe()
-    first = os.fork()
-    if first == 0:
-        run_task(talker(Slow(lambda: os.write(write, b"."))), suite, SLIPPERY, tmp_path / "runs", 2)
-        os._exit(0)
-    for _ in range(8):
-        assert os.read(read, 1) == b"."
-    Timer(0.5, lambda: os.kill(first, signal.SIGKILL)).start()
-    run_task(talker(policy := Talker()), suite, SLIPPERY, tmp_path / "runs", 2)
-    assert os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) == -signal.SIGKILL
-    run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "alone", 2)
-    assert contents(tmp_path / "runs") == contents(tmp_path / "alone")
-    assert 0 < policy.asked <= 8
-
-
-class Slow(Talker):
-    """Says when it is asked, and takes its time to answer."""
-
-    def __init__(self, asked_for: Callable[[], object]) -> None:
-        super().__init__()
-        self.asked_for = asked_for
-
-    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        self.asked_for()
-        time.sleep(0.1)
-        return super().complete(prompts, rngs)
-
-
-def test_a_log_cut_at_any_byte_goes_on_to_the_same_bytes_and_plays_only_what_is_missing(tmp_path: Path) -> None:
-    suite = replace(LAKE, episodes=8)
-    whole = run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "whole")
-    failed = run_task(talker(Talker(down=True)), suite, SLIPPERY, tmp_path / "failed", 3)
+def test_a_log_that_is_truncated_at_any_byte_continues_to_the_same_bytes_and_plays_only_the_missing_episodes(
+    tmp_path: Path, whole: Callable[[Suite], dict[str, bytes]]
+) -> None:
+    expected = whole(EIGHT)
+    failed = run_task(talker(Talker(down=True)), EIGHT, SLIPPERY, tmp_path / "failed", 3)
     log = (failed.folder / "episodes.jsonl").read_bytes()
     ends = [i for i, byte in enumerate(log) if byte == ord("\n")]
     cuts = {*range(0, len(log), 331), *(end + step for end in ends for step in (-1, 0, 1)), len(log)}
@@ -138,33 +144,113 @@ def test_a_log_cut_at_any_byte_goes_on_to_the_same_bytes_and_plays_only_what_is_
         folder.mkdir(parents=True)
         (folder / "episodes.jsonl").write_bytes(log[:cut])
         policy = Talker()
-        run_task(talker(policy), suite, SLIPPERY, tmp_path / "cut")
-        assert contents(tmp_path / "cut") == contents(tmp_path / "whole"), cut
-        assert policy.asked == suite.episodes - sum(end < cut for end in ends)
-    assert whole.complete
+        run_task(talker(policy), EIGHT, SLIPPERY, tmp_path / "cut")
+        assert contents(tmp_path / "cut") == expected, cut
+        assert policy.asked == EIGHT.episodes - sum(end < cut for end in ends)
+
+
+def test_a_complete_run_is_not_played_again_and_the_rest_of_its_log_is_deleted(tmp_path: Path) -> None:
+    first = run_task(talker(Talker()), LAKE, SLIPPERY, tmp_path)
+    before = contents(tmp_path)
+    (first.folder / "episodes.jsonl").write_text("")  # a kill at the very end leaves it
+    assert run_task(talker(Silent()), LAKE, SLIPPERY, tmp_path) == first
+    assert contents(tmp_path) == before
+
+
+# ---- batches of a player that rounds by them
+
+
+@dataclass
+class Rounding:
+    """Its replies depend on all earlier prompts of the batch, as with rounding; one call may kill the process."""
+
+    last: int = 0
+    calls: int = 0
+    checksum: int = 0
+
+    @contextmanager
+    def caching(self) -> Iterator[None]:
+        self.checksum = 0
+        yield
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        self.calls += 1
+        if self.calls == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.checksum = zlib.crc32("".join(prompt.observation for prompt in prompts).encode(), self.checksum)
+        moves = [(self.checksum + int(rng.integers(4))) % 4 for rng in rngs]
+        actions = [prompt.game.actions[move] for prompt, move in zip(prompts, moves, strict=True)]
+        return [Completion(text=f"<action>{action}</action>") for action in actions]
+
+
+def rounding(last: int = 0) -> Player:
+    return replace(talker(Rounding(last)), batched=True)
+
+
+def test_a_kill_inside_a_batch_that_determines_the_replies_changes_no_byte(tmp_path: Path) -> None:
+    uninterrupted = run_task(rounding(), LAKE, SLIPPERY, tmp_path / "whole", 5)
+    expected, kept = contents(tmp_path / "whole"), set()
+    other = run_task(rounding(), LAKE, SLIPPERY, tmp_path / "whole", 4)
+    assert other.folder != uninterrupted.folder
+    assert other.episodes != uninterrupted.episodes
+    for call in (4, 9, 15):
+        folder = tmp_path / str(call)
+        pid = forked(lambda call=call, folder=folder: run_task(rounding(call), LAKE, SLIPPERY, folder, 5))  # type: ignore[misc]
+        assert code_of(pid) == -signal.SIGKILL
+        kept.add(LAKE.episodes - len(missing_episodes(rounding(), LAKE, SLIPPERY, folder, 5)))
+        run_task(rounding(), LAKE, SLIPPERY, folder, 5)
+        assert contents(folder) == expected
+    assert len(kept) > 1
+    assert any(number % 5 for number in kept)  # also in the middle of a batch
+
+
+@pytest.mark.lowest
+def test_the_built_in_base_stopped_inside_a_batch_continues_to_the_same_bytes(tmp_path: Path) -> None:
+    suite = Suite(name="mine", tasks=(FIRM,), episodes=4)
+    player = identify("pocket", PlayerSettings(max_new_tokens=32))
+    run_task(player, suite, FIRM, tmp_path / "whole")
+
+    class Stopped:
+        """The built-in base until its sixth turn."""
+
+        calls = 0
+
+        def caching(self) -> Any:
+            return player.policy.caching()  # type: ignore[attr-defined]
+
+        def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+            self.calls += 1
+            if self.calls == 6:
+                raise KeyboardInterrupt
+            return player.policy.complete(prompts, rngs)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_task(replace(player, policy=Stopped()), suite, FIRM, tmp_path / "part")
+    assert 0 < len(missing_episodes(player, suite, FIRM, tmp_path / "part")) < 4
+    run_task(player, suite, FIRM, tmp_path / "part")
+    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
 
 
 # ---- failures are not play
 
 
-def test_an_episode_that_a_server_failed_is_not_scored_and_is_all_that_the_next_call_plays(tmp_path: Path) -> None:
-    """Seen elsewhere: 99 of 340 episodes scored as deaths that were a server's errors; crashed episodes left out of a mean."""
-    whole = run_task(talker(Talker()), LAKE, SLIPPERY, tmp_path / "whole")
-    policy = Talker(down=True)
-    part = run_task(talker(policy), LAKE, SLIPPERY, tmp_path / "part", 5)
+def test_an_episode_that_a_server_failed_is_not_scored_and_only_it_is_played_by_the_next_call(
+    tmp_path: Path, whole: Callable[[Suite], dict[str, bytes]]
+) -> None:
+    complete = run_task(talker(Talker()), LAKE, SLIPPERY, tmp_path / "whole")
+    part = run_task(talker(Talker(down=True)), LAKE, SLIPPERY, tmp_path / "part", 5)
     failed = LAKE.episodes - len(part.episodes)
     assert 0 < failed < LAKE.episodes
-    assert not part.complete
     assert part == load_result(part.folder)
     assert (part.summary["complete"], part.summary["failed"], part.summary["episodes"]) == (False, failed, len(part.episodes))
-    kept = {episode.seed: score for episode, score in zip(whole.episodes, whole.scores, strict=True)}
+    kept = {episode.seed: score for episode, score in zip(complete.episodes, complete.scores, strict=True)}
     assert part.scores == [kept[episode.seed] for episode in part.episodes]
     assert part.summary["reward"]["mean"] == np.mean([score.reward for score in part.scores])
     rows = pq.read_table(part.folder / "steps.parquet").to_pylist()
     assert len(rows) == part.summary["steps"] == sum(len(episode.steps) for episode in part.episodes)
     assert part.reasons == [f"{failed} × HTTP 503 after 6 attempts"]
-    assert {row["index"] for row in part.failures} == {*range(LAKE.episodes)} - {whole.episodes.index(e) for e in part.episodes}
-    assert {row["turn"] for row in part.failures} == {3}
+    indices = {*range(LAKE.episodes)} - {complete.episodes.index(episode) for episode in part.episodes}
+    assert {(row["index"], row["turn"]) for row in part.failures} == {(index, 3) for index in indices}
     others = [path for path in part.folder.iterdir() if path.name != "failures.jsonl"]
     assert "HTTP 503" not in "".join(path.read_bytes().decode(errors="replace") for path in others)
 
@@ -173,18 +259,15 @@ def test_an_episode_that_a_server_failed_is_not_scored_and_is_all_that_the_next_
     policy = Talker()
     assert run_task(talker(policy), LAKE, SLIPPERY, tmp_path / "part").complete
     assert policy.asked == failed
-    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
-
-
-class Dead:
-    """A server that never answers."""
-
-    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
-        return [Completion(text="", error="no answer") for _ in prompts]
+    assert contents(tmp_path / "part") == whole(LAKE)
 
 
 @pytest.mark.parametrize("task", MIXED.tasks)
-def test_a_run_of_which_nothing_was_answered_has_no_figures_rather_than_zeros(task: str, tmp_path: Path) -> None:
+def test_a_run_without_any_answer_has_no_figures_rather_than_zeros(task: str, tmp_path: Path) -> None:
+    class Dead:
+        def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
+            return [Completion(text="", error="no answer") for _ in prompts]
+
     result = run_task(talker(Dead()), MIXED, task, tmp_path)
     assert (result.complete, result.episodes, result.summary["failed"]) == (False, [], MIXED.episodes)
     figures = ("reward", "success", "normalised", "luck_adjusted", "regret_per_step", "decisions", "optimal_decisions")
@@ -194,7 +277,9 @@ def test_a_run_of_which_nothing_was_answered_has_no_figures_rather_than_zeros(ta
     assert load_result(result.folder) == result
 
 
-def test_a_mistake_of_the_user_in_the_middle_loses_nothing_that_was_played(tmp_path: Path) -> None:
+def test_an_error_of_the_user_in_the_middle_loses_no_finished_episode(
+    tmp_path: Path, whole: Callable[[Suite], dict[str, bytes]]
+) -> None:
     class Refused(Talker):
         def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
             if self.asked > 8:
@@ -202,24 +287,29 @@ def test_a_mistake_of_the_user_in_the_middle_loses_nothing_that_was_played(tmp_p
             return super().complete(prompts, rngs)
 
     with pytest.raises(UserError, match="longer than the context"):
-        run_task(talker(Refused()), LAKE, SLIPPERY, tmp_path / "part", 4)
+        run_task(talker(Refused()), LAKE, SLIPPERY, tmp_path, 4)
     policy = Talker()
-    run_task(talker(policy), LAKE, SLIPPERY, tmp_path / "part", 4)
+    run_task(talker(policy), LAKE, SLIPPERY, tmp_path, 4)
     assert policy.asked == 4
-    run_task(talker(Talker()), LAKE, SLIPPERY, tmp_path / "whole")
-    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
+    assert contents(tmp_path) == whole(LAKE)
 
 
-def test_a_complete_run_is_not_played_again(tmp_path: Path) -> None:
-    first = run_task(talker(Talker()), LAKE, SLIPPERY, tmp_path)
-    before = contents(tmp_path)
-    assert run_task(talker(Silent()), LAKE, SLIPPERY, tmp_path) == first
-    assert contents(tmp_path) == before
+def test_a_401_at_the_23rd_of_24_turns_leaves_the_finished_episode_on_the_disk(tmp_path: Path) -> None:
+    # Three episodes of 8 turns in one batch: the 22nd turn ends the first episode. The first call asks for refusals.
+    suite, settings = Suite(name="mine", tasks=(FIRM,), episodes=3), PlayerSettings(concurrency=1)
+    asked: list[Any] = []
 
+    def fails(body: Any, before: int) -> Any:  # noqa: ARG001
+        asked.append(body)
+        return send(401, b"no such key") if len(asked) == 24 else None
 
-def test_a_log_left_over_by_a_kill_at_the_very_end_is_cleared_away(tmp_path: Path) -> None:
-    result = run_task(talker(Talker()), LAKE, SLIPPERY, tmp_path)
-    before = contents(tmp_path)
-    (result.folder / "episodes.jsonl").write_text("")
-    run_task(talker(Silent()), LAKE, SLIPPERY, tmp_path)
-    assert contents(tmp_path) == before
+    with OpenAIServer(lambda _body: chat_completion("I cannot tell"), fails) as server:
+        player = identify(f"endpoint:{server.url}#m", settings)
+        with pytest.raises(UserError, match="HTTP 401 no such key"):
+            run_task(player, suite, FIRM, tmp_path)
+        missing = missing_episodes(player, suite, FIRM, tmp_path)
+        assert missing in ([1], [1, 2])  # the 24th turn may be on its way
+        before = len(asked)
+        assert run_task(player, suite, FIRM, tmp_path).complete
+    late = 1  # the 24th turn may arrive after the error
+    assert 0 <= len(asked) - before - 8 * len(missing) <= late

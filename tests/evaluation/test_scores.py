@@ -20,16 +20,15 @@ from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_episodes, replayed_states
+from tests.evaluation.played import SLIPPERY
 
 LAKES = [id for id in GAMES if id.startswith("FrozenLake")]
 SNAKES = [id for id in GAMES if id.startswith("Snake")]
-SLIPPERY = "FrozenLake-Slippery-v1"
-seeds = st.integers(0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
 class Careless:
-    """A random player, a part of whose replies cannot be read."""
+    """A random player with a share of unreadable replies."""
 
     silent: float = 0.3
 
@@ -40,17 +39,13 @@ class Careless:
 
 @dataclass(frozen=True)
 class Recital:
-    """Gives the same replies in every episode, whatever it sees; after the last one it is silent."""
+    """Gives the same replies in every episode; after the last one it is silent."""
 
-    replies: tuple[Completion, ...]
+    replies: Sequence[Completion]
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
         turns = [prompt.state.turn for prompt in prompts]
         return [self.replies[turn] if turn < len(self.replies) else Completion(text="") for turn in turns]
-
-
-def acting(*actions: str | None) -> Recital:
-    return Recital(tuple(Completion(text=f"<action>{action}</action>" if action else "?") for action in actions))
 
 
 def scored(game: Game, episode: Episode) -> tuple[EpisodeScore, list[StepScore]]:
@@ -60,7 +55,7 @@ def scored(game: Game, episode: Episode) -> tuple[EpisodeScore, list[StepScore]]
 
 @dataclass(frozen=True)
 class GivenLake(FrozenLake):
-    """A lake whose holes are given, not drawn."""
+    """A lake with given holes."""
 
     holes: tuple[tuple[int, int], ...] = ()
 
@@ -84,10 +79,10 @@ BY_HAND = {
 """(turns left, cell) → Q* of Left, Down, Right, Up. For instance Q*(B, Down) with 2 turns: it stays twice in three, worth
 1/3 each, and slips into the goal once: (1/3 + 1/3 + 1) / 3."""
 IDLE = {(3, A): 1 / 9, (2, A): 0, (2, B): 1 / 3, (1, A): 0, (1, B): 0}
-"""The worth of "no action": of the same cell with one turn less."""
+"""The value of "no action": the value of the same cell with one turn less."""
 
 
-def test_regrets_and_optimal_actions_on_a_lake_of_four_cells_are_those_worked_out_by_hand() -> None:
+def test_regrets_and_optimal_actions_on_a_lake_of_four_cells_by_hand() -> None:
     met = set()
     for episode in play_episodes(TINY, Careless(), [(seed, 0) for seed in range(150)]):
         score, steps = scored(TINY, episode)
@@ -100,83 +95,76 @@ def test_regrets_and_optimal_actions_on_a_lake_of_four_cells_are_those_worked_ou
             assert judged.optimal_actions == best
             met.add((at, step.action))
         assert [judged.regret for judged in steps] == pytest.approx(expected, abs=1e-12)
-        assert score.value_optimal == pytest.approx(7 / 27, abs=1e-12)
-        assert score.value_random == pytest.approx((5 / 36 + 1 / 9) / 2, abs=1e-12)
+        assert (score.value_optimal, score.value_random) == pytest.approx((7 / 27, (5 / 36 + 1 / 9) / 2), abs=1e-12)
         mistakes = [turn for turn, regret in enumerate(expected) if regret > 1e-9]
         assert score.first_mistake == (mistakes[0] if mistakes else -1)
         assert score.optimal_steps == len(expected) - len(mistakes)
-    assert len(met) == 5 * len(BY_HAND)  # every action, and none, in every place
+    assert len(met) == 5 * len(BY_HAND)  # every action, and none, in every cell
 
 
-def test_dawdling_costs_nothing_until_the_time_is_short() -> None:
-    game = GivenLake("firm", size=2, horizon=3)
-    for replies, regrets, reward in (
-        (("Down", "Right"), [0, 0], 1),
-        (("Left", "Down", "Right"), [0, 0, 0], 1),
-        (("Left", "Left", "Down"), [0, 1, 0], 0),
-        ((None, "Down", "Right"), [0, 0, 0], 1),
-        ((None, None, None), [0, 1, 0], 0),
-    ):
-        [episode] = play_episodes(game, acting(*replies), [(0, 0)])
-        score, steps = scored(game, episode)
-        assert [step.regret for step in steps] == regrets
-        assert (score.reward, score.luck_adjusted, score.regret) == (reward, 1 - sum(regrets), sum(regrets))
+SLOW = GivenLake("firm", size=2, horizon=3)
+EXACTLY = replace(GivenLake("exactly", size=2, horizon=4), exactly=True)
 
 
-def test_reaching_the_goal_too_early_is_the_mistake_where_the_turn_counts() -> None:
-    game = replace(GivenLake("exactly", size=2, horizon=4), exactly=True)
-    for replies, regrets in (
-        (("Down", "Right"), [0, 1]),
-        (("Up", "Left", "Down", "Right"), [0, 0, 0, 0]),
-        ((None, None, "Down", "Right"), [0, 0, 0, 0]),
-        (("Up", "Left", "Up", "Left"), [0, 0, 1, 0]),
-    ):
-        [episode] = play_episodes(game, acting(*replies), [(0, 0)])
-        score, steps = scored(game, episode)
-        assert [step.regret for step in steps] == regrets
-        assert score.success == (sum(regrets) == 0)
-        assert score.luck_adjusted == score.reward == 1 - sum(regrets)  # no luck on firm ice
+@pytest.mark.parametrize(
+    ("game", "actions", "regrets", "reward"),
+    [
+        (SLOW, ("Down", "Right"), [0, 0], 1),
+        (SLOW, ("Left", "Down", "Right"), [0, 0, 0], 1),
+        (SLOW, ("Left", "Left", "Down"), [0, 1, 0], 0),
+        (SLOW, (None, "Down", "Right"), [0, 0, 0], 1),
+        (SLOW, (None, None, None), [0, 1, 0], 0),
+        (EXACTLY, ("Down", "Right"), [0, 1], 0),  # too early
+        (EXACTLY, ("Up", "Left", "Down", "Right"), [0, 0, 0, 0], 1),
+        (EXACTLY, (None, None, "Down", "Right"), [0, 0, 0, 0], 1),
+        (EXACTLY, ("Up", "Left", "Up", "Left"), [0, 0, 1, 0], 0),
+    ],
+)
+def test_only_the_move_that_makes_the_goal_unreachable_is_a_mistake_on_firm_ice(
+    game: Game, actions: Sequence[str | None], regrets: list[int], reward: int
+) -> None:
+    recital = Recital([Completion(text=f"<action>{action}</action>" if action else "?") for action in actions])
+    [episode] = play_episodes(game, recital, [(0, 0)])
+    score, steps = scored(game, episode)
+    assert [step.regret for step in steps] == regrets
+    assert (score.success, score.reward, score.luck_adjusted, score.regret) == (bool(reward), reward, reward, sum(regrets))
 
 
 # ---- in general
 
 
 @pytest.mark.parametrize("id", [*LAKES, f"{SLIPPERY}:rotated", f"{SLIPPERY}:permuted-actions", f"{SLIPPERY}:grid"])
-@given(seed=seeds)
+@given(seed=st.integers(0, 2**63 - 1))
 @settings(max_examples=5)
-def test_regrets_sum_to_the_optimum_minus_the_luck_adjusted_return(id: str, seed: int) -> None:
+def test_regrets_sum_to_the_optimum_minus_the_luck_adjusted_return_and_optimal_play_has_none(id: str, seed: int) -> None:
     game = make_game(id)
     for episode in play_episodes(game, Careless(), [(seed, member) for member in range(4)]):
         score, steps = scored(game, episode)
-        assert score.value_optimal is not None
-        assert score.luck_adjusted is not None
-        assert sum(step.regret or 0 for step in steps) == pytest.approx(score.value_optimal - score.luck_adjusted, abs=1e-9)
-        assert all(step.regret is not None and step.regret >= -1e-12 for step in steps)
+        regrets = [step.regret for step in steps if step.regret is not None]
+        assert (len(regrets), min(regrets) >= -1e-12) == (len(steps), True)
+        assert None not in (score.value_optimal, score.luck_adjusted, score.value_random)
+        assert sum(regrets) == pytest.approx(score.value_optimal - score.luck_adjusted, abs=1e-9)  # type: ignore[operator]
         assert 0 <= score.value_random <= score.value_optimal <= 1  # type: ignore[operator]
-        assert score.optimal_steps == sum(step.regret < 1e-9 for step in steps)  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("id", [*LAKES, f"{SLIPPERY}:compass", "FrozenLake-Exactly8-v1:reflected"])
-def test_optimal_play_has_no_regret(id: str) -> None:
-    game = make_game(id)
-    episodes = play_episodes(game, ScriptedPolicy(SCRIPTED["optimal"]), [(episode_seed(id, "test", i), 0) for i in range(30)])
-    for episode in episodes:
+        assert score.optimal_steps == sum(regret < 1e-9 for regret in regrets)
+    index = seed % 1000
+    for episode in play_episodes(
+        game, ScriptedPolicy(SCRIPTED["optimal"]), [(episode_seed(id, "test", index), m) for m in (0, 1)]
+    ):
         score, steps = scored(game, episode)
-        assert score.regret == 0
-        assert score.luck_adjusted == score.value_optimal
-        assert (score.first_mistake, score.optimal_steps) == (-1, score.steps)
+        assert (score.regret, score.luck_adjusted, score.first_mistake) == (0, score.value_optimal, -1)
+        assert score.optimal_steps == score.steps
         assert all(step.action in judged.optimal_actions for step, judged in zip(episode.steps, steps, strict=True))
 
 
 @pytest.mark.parametrize("variant", ["reflected", "rotated", "compass", "permuted-actions", "other-symbols"])
-def test_a_variant_is_scored_as_its_game_is_with_the_actions_in_its_own_words(variant: str) -> None:
+def test_a_variant_has_the_scores_of_its_game_with_its_own_names_of_actions(variant: str) -> None:
     plain, told = make_game(SLIPPERY), make_game(f"{SLIPPERY}:{variant}")
     for seed in range(15):
         [one], [other] = (play_episodes(game, ScriptedPolicy(choose_random), [(seed, 0)]) for game in (plain, told))
         (score, steps), (score_told, steps_told) = scored(plain, one), scored(told, other)
         assert score == score_told
-        assert [step.regret for step in steps] == [step.regret for step in steps_told]
         for judged, again in zip(steps, steps_told, strict=True):
+            assert again.regret == judged.regret
             assert set(again.optimal_actions) <= set(told.actions)
             assert len(again.optimal_actions) == len(judged.optimal_actions)
             assert len(again.legal_actions) == len(judged.legal_actions)
@@ -184,7 +172,7 @@ def test_a_variant_is_scored_as_its_game_is_with_the_actions_in_its_own_words(va
 
 @cache
 def exact_value(game: FrozenLake, state: LakeState, silent: float) -> float:
-    """The expected return of a random player that is silent now and then, cell by cell, backwards from the horizon."""
+    """The expected return of a random player with a share of silent turns, cell by cell, backwards from the horizon."""
     chances = [(silent, None), *(((1 - silent) / 4, action) for action in game.actions)]
     cells = [(r, c) for r in range(game.size) for c in range(game.size)]
     value = dict.fromkeys(cells, 0.0)
@@ -213,12 +201,11 @@ def test_the_luck_adjusted_score_is_unbiased_over_many_lakes_silence_included(si
         if not silent:
             assert score.value_random == pytest.approx(expected, abs=1e-9)
     assert abs(np.mean(gaps)) < 3 * np.std(gaps, ddof=1) / len(gaps) ** 0.5
-    assert silent or np.var(gaps) < np.var(rewards)  # a player who hardly ever wins has rewards of small variance, too
+    assert silent or np.var(gaps) < np.var(rewards)  # a player that rarely wins has rewards of small variance, too
 
 
 @pytest.mark.parametrize("player", ["random", "random-safe", "greedy", "optimal"])
-def test_the_luck_adjusted_score_has_the_mean_of_the_reward_and_a_smaller_variance(player: str) -> None:
-    """On one lake, so that all that varies is the ice and the player."""
+def test_on_one_lake_the_luck_adjusted_score_has_the_mean_of_the_reward_and_a_smaller_variance(player: str) -> None:
     game, seed = make_game(SLIPPERY), 3
     episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[player]), [(seed, member) for member in range(450)])
     adjusted = np.array([scored(game, episode)[0].luck_adjusted for episode in episodes], dtype=float)
@@ -232,24 +219,23 @@ def test_the_luck_adjusted_score_has_the_mean_of_the_reward_and_a_smaller_varian
 
 
 @pytest.mark.parametrize("id", [*SNAKES, "Snake-Standard-v1:reflected"])
-def test_no_regret_is_claimed_for_a_game_that_is_not_solved(id: str) -> None:
+def test_a_game_that_is_not_solved_has_no_regrets(id: str) -> None:
     game = make_game(id)
     for episode in play_episodes(game, Careless(), [(seed, 0) for seed in range(5)]):
         score, steps = scored(game, episode)
-        assert {step.regret for step in steps} == {None}
-        assert {step.optimal_actions for step in steps} == {()}
+        assert {(step.regret, step.optimal_actions) for step in steps} == {(None, ())}
         unknown = ("value_optimal", "value_random", "regret", "luck_adjusted", "optimal_steps", "first_mistake")
         assert [getattr(score, name) for name in unknown] == [None] * 6
         assert (score.reward, score.success, score.steps) == (episode.reward, episode.success, len(episode.steps))
 
 
-def test_what_was_read_written_and_misread_is_counted_by_kind() -> None:
+def test_faulty_replies_are_counted_by_kind_and_tokens_are_summed() -> None:
     game = GivenLake("firm", size=3, horizon=6)
     replies = (
         Completion(text="<action>Up</action>", usage=(10, 5)),  # off the board
         Completion(text="I go right.", usage=(10, 4)),
         Completion(text="<think>I go", finish="length", usage=(10, 8)),
-        Completion(text="<action>Right</action> and so", finish="length", usage=(10, 8)),  # cut after its action
+        Completion(text="<action>Right</action> and so", finish="length", usage=(10, 8)),  # truncated after its action
         Completion(text="<action>Jump</action>", usage=(10, 0)),
         Completion(text="<action>left</action>", usage=(11, 2)),
     )
@@ -258,15 +244,9 @@ def test_what_was_read_written_and_misread_is_counted_by_kind() -> None:
     assert (score.steps, score.unreadable, score.truncated_replies, score.illegal) == (6, 2, 1, 1)
     assert (score.prompt_tokens, score.reply_tokens) == (61, 27)
     assert [step.legal_actions for step in steps] == [("Down", "Right")] * 4 + [("Left", "Down", "Right")] * 2
-
-
-@pytest.mark.parametrize("usage", [None, (3, 4)])
-def test_tokens_that_are_not_known_for_every_turn_are_not_summed(usage: tuple[int, int] | None) -> None:
-    game = GivenLake("firm", size=2, horizon=3)
-    replies = (Completion(text="", usage=(1, 2)), Completion(text="", usage=usage), Completion(text="", usage=(5, 6)))
-    [episode] = play_episodes(game, Recital(replies), [(0, 0)])
-    score, _ = scored(game, episode)
-    assert (score.prompt_tokens, score.reply_tokens) == ((None, None) if usage is None else (9, 12))
+    [episode] = play_episodes(game, Recital([replies[0], Completion(text=""), *replies[2:]]), [(0, 0)])
+    score, _ = scored(game, episode)  # unknown on one turn
+    assert (score.prompt_tokens, score.reply_tokens) == (None, None)
 
 
 def test_a_record_that_does_not_replay_is_not_scored() -> None:

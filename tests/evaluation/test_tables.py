@@ -1,25 +1,53 @@
-"""Results as text: every player in its block, every figure with its interval, every warning in words."""
+"""Results as text: every player in its block, figures with intervals, warnings, settings of models, and the score of silence."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import tomllib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from examples.cliff_walking import CliffWalking
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS
+from msgrpo_hub.cli import parse
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import compare, evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.evaluation.tables import RANKS, aligned, comparison_table, results_table, same_episodes, short, with_interval
-from msgrpo_hub.players.registry import Player
+from msgrpo_hub.evaluation.summary import plays
+from msgrpo_hub.evaluation.tables import (
+    HEADS,
+    RANKS,
+    acting,
+    aligned,
+    comparison_table,
+    eval_command,
+    markdown_table,
+    results_table,
+    same_episodes,
+    short,
+    with_interval,
+)
+from msgrpo_hub.games import make_game
+from msgrpo_hub.games.solving import random_value, silent_value, values_at
+from msgrpo_hub.hub.leaderboard import Leaderboard, as_markdown, as_rows, ranked
+from msgrpo_hub.players.registry import SCRIPTED, Player
+from msgrpo_hub.rendering.report import report_page
+from msgrpo_hub.rollout import play_episodes, replayed_states
+from tests.evaluation.played import FIRM, FOLDER
+from tests.evaluation.played import FIRM as LAKE
+from tests.evaluation.played import SHORT as SNAKE
+from tests.stored import stored_runs
 
-LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Short-v1"
 SUITE = Suite(name="mine", tasks=(SNAKE, LAKE), episodes=30)
 
 
@@ -30,8 +58,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def of_lake(folder: Path) -> list[Result]:
+    return [result for result in find_results(folder) if result.task == LAKE]
+
+
 def blocks(results: Sequence[Result]) -> list[list[str]]:
     return [block.splitlines() for block in results_table(results).removesuffix(f"\n\n{RANKS}").split("\n\n")]
+
+
+# ---- results
 
 
 def test_a_block_per_task_and_the_best_player_first(place: Path) -> None:
@@ -50,39 +85,24 @@ def test_a_block_per_task_and_the_best_player_first(place: Path) -> None:
 
 
 def test_a_run_reads_the_same_fresh_and_from_its_files(tmp_path: Path) -> None:
-    played = results_table(evaluate(["random", "greedy"], replace(SUITE, episodes=4), tmp_path))
+    played = results_table(evaluate(["random", "greedy"], replace(SUITE, episodes=29), tmp_path))
     assert results_table(find_results(tmp_path)) == played
-    assert results_table(evaluate(["greedy", "random"], replace(SUITE, episodes=4), tmp_path)) == played
+    assert results_table(evaluate(["greedy", "random"], replace(SUITE, episodes=29), tmp_path)) == played
+    assert played.count("(no interval)") == 2  # rewards of Snake; values of 0 or 1 always have an interval
+    assert "[0.883, 1.000]" in played
 
 
-def test_tasks_that_a_player_does_not_play_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(["optimal", "random"], replace(SUITE, episodes=2), tmp_path)
-    assert [line for line in capsys.readouterr().err.splitlines() if "left out" in line] == [
-        f"optimal does not play {SNAKE}: left out"
-    ]
-
-
-def test_figures_of_few_episodes_have_no_interval(tmp_path: Path) -> None:
-    text = results_table(evaluate("greedy", replace(SUITE, episodes=29), tmp_path))
-    assert text.count("(no interval)") == 1  # the reward of Snake; what is 0 or 1 has an interval always
-    assert "[0.883, 1.000]" in text
-
-
-def test_runs_on_other_episodes_stand_in_a_block_of_their_own(place: Path, tmp_path: Path) -> None:
-    """Seen elsewhere: results on different episodes in one table, under one heading."""
+def test_runs_on_other_episodes_are_in_their_own_block(place: Path, tmp_path: Path) -> None:
     others = evaluate("random-safe", replace(SUITE, tasks=(LAKE,), episodes=40), tmp_path)
     others += evaluate("random-safe", replace(SUITE, tasks=(LAKE,), split="validation"), tmp_path)
     found = blocks([*find_results(place), *others])
-    assert [block[0].partition(" on ")[0] for block in found[:3]] == [
-        f"{LAKE}   30 test episodes",
-        f"{LAKE}   40 test episodes",
-        f"{LAKE}   30 validation episodes",
-    ]
+    titles = [f"{LAKE}   {episodes} episodes" for episodes in ("30 test", "40 test", "30 validation")]
+    assert [block[0].partition(" on ")[0] for block in found[:3]] == titles
     assert [len(block) for block in found] == [5, 4, 4, 5]
 
 
 class Down:
-    """A server that answers nothing, or only what begins with an odd number of holes."""
+    """A server that answers nothing, or only on boards with an even number of holes."""
 
     def __init__(self, wholly: bool) -> None:
         self.wholly = wholly
@@ -93,11 +113,10 @@ class Down:
 
 
 @pytest.mark.parametrize("wholly", [True, False])
-def test_a_run_that_is_not_complete_says_so_and_spoils_no_other_line(wholly: bool, place: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_not_complete_says_so_and_changes_no_other_line(wholly: bool, place: Path, tmp_path: Path) -> None:
     player = Player(name="server", policy=Down(wholly), identity={"kind": "test"}, folder="server")
     failed = run_task(player, SUITE, LAKE, tmp_path)
-    whole = [result for result in find_results(place) if result.task == LAKE]
-    for order in ([failed, *whole], [*whole, failed]):
+    for order in ([failed, *of_lake(place)], [*of_lake(place), failed]):
         [block] = blocks(order)
         assert block[0].endswith("optimal 1.00")
         lines = {line.split()[0]: line for line in block[3:]}
@@ -110,38 +129,51 @@ def test_a_run_that_is_not_complete_says_so_and_spoils_no_other_line(wholly: boo
 
 def test_the_same_episodes_under_another_suite_count_once_and_the_complete_run_counts(place: Path, tmp_path: Path) -> None:
     evaluate(["random", "greedy"], replace(SUITE, name="again", tasks=(LAKE,)), tmp_path)
-    here = [result for result in find_results(place) if result.task == LAKE]
     again = [replace(result, summary=result.summary | {"complete": False, "failed": 1}) for result in find_results(tmp_path)]
-    for results in ([*here, *again], [*again, *here]):
+    for results in ([*of_lake(place), *again], [*again, *of_lake(place)]):
         [group] = same_episodes(results)
         assert sorted(result.player for result in group) == ["greedy", "random"]
         assert all(result.complete for result in group)
 
 
 @pytest.mark.parametrize(("boards", "plays"), [(1, 5), (3, 2), (2, 1)])
-def test_luck_on_a_few_boards_is_not_called_above_the_optimum(boards: int, plays: int, tmp_path: Path) -> None:
+def test_luck_on_a_few_boards_is_not_flagged_as_above_the_optimum(boards: int, plays: int, tmp_path: Path) -> None:
     suite = Suite(name="mine", tasks=("FrozenLake-Gymnasium-8x8-v1",), episodes=boards, repeats=plays)
     [result] = evaluate("optimal", suite, tmp_path)
     assert result.summary["reward"]["mean"] == 1.0 > result.summary["references"]["optimal"]
-    assert not result.summary["above_optimum"]
-
-
-def test_a_mean_above_the_exact_optimum_is_called_by_its_name(place: Path) -> None:
-    [result] = [r for r in find_results(place) if r.task == LAKE and r.player == "random"]
     assert "ABOVE THE OPTIMUM" not in results_table([result])
     assert "ABOVE THE OPTIMUM" in results_table([replace(result, summary=result.summary | {"above_optimum": True})])
 
 
-def test_a_comparison_names_its_direction_its_power_and_its_verdict(place: Path) -> None:
+def test_optimal_moves_count_only_decisions_whose_actions_differ_in_value(tmp_path: Path) -> None:
+    suite = Suite(name="mine", tasks=(LAKE,), episodes=100)
+    random, optimal, silent = evaluate(["random", "optimal", "silent"], suite, tmp_path)
+    game, shares, taken = make_game(LAKE), [], []
+    for episode in random.episodes:
+        for state, step in zip(replayed_states(game, episode), episode.steps, strict=False):
+            q = np.array([values_at(game, state).of(state, action) for action in game.actions])
+            if np.ptp(q) > 1e-9:
+                best = dict(zip(game.actions, q >= q.max() - 1e-9, strict=True))
+                shares.append(float(np.mean([*best.values()])))
+                taken.append(bool(best.get(str(step.action))))
+    rate = random.summary["optimal_decisions"]
+    assert (random.summary["decisions"], rate) == (len(taken), pytest.approx(np.mean(taken)))
+    chance, error = np.mean(shares), np.sqrt(np.sum(np.multiply(shares, np.subtract(1, shares)))) / len(shares)
+    assert rate == pytest.approx(chance, abs=3 * error)
+    assert chance < 0.6
+    assert sum(score.optimal_steps or 0 for score in random.scores) / random.summary["steps"] > chance + 0.2
+    assert optimal.summary["optimal_decisions"] == 1
+    assert f"100% of {optimal.summary['decisions']}" in results_table([optimal])
+    assert 0 < silent.summary["optimal_decisions"] < 0.5
+    [snake] = evaluate("random", replace(suite, tasks=(SNAKE,), episodes=2), tmp_path)
+    assert (snake.summary["decisions"], snake.summary["optimal_decisions"]) == (None, None)
+
+
+def test_a_comparison_shows_its_direction_its_power_and_its_verdict(place: Path) -> None:
     lines = comparison_table(compare(place / "random", place / "greedy")).splitlines()
     assert lines[0] == "second minus first, on the same seeds; 3 hypotheses"
-    head = ["task", "score", "difference", "p", "(Holm)", "correlation", "detectable", "n", "verdict"]
-    assert lines[1].split() == head
-    assert [line.split()[:3] for line in lines[3:6]] == [
-        [LAKE, "reward", "="],
-        [SNAKE, "reward", lines[4].split()[2]],
-        [SNAKE, "success", lines[5].split()[2]],
-    ]
+    assert lines[1].split() == ["task", "score", "difference", "p", "(Holm)", "correlation", "detectable", "n", "verdict"]
+    assert [line.split()[:2] for line in lines[3:6]] == [[LAKE, "reward"], [SNAKE, "reward"], [SNAKE, "success"]]
     assert lines[-3].startswith("detectable: the smallest difference")
     assert lines[3].endswith("  30   better")
     assert "+0.967 [" in lines[3]  # on one of these lakes random play reaches the goal
@@ -150,21 +182,166 @@ def test_a_comparison_names_its_direction_its_power_and_its_verdict(place: Path)
     assert all("+0.000 [" in line and line.endswith("inconclusive") for line in same[3:6])
 
 
-def test_a_figure_that_does_not_exist_is_a_dash() -> None:
-    assert with_interval(None) == "–"
-
-
 @pytest.mark.parametrize("name", ["short", "x" * 36, "some-organisation/a-model-with-a-long-name+another/adapter-of-it"])
 def test_a_long_name_keeps_both_its_ends_and_fits(name: str) -> None:
-    assert len(short(name)) == min(len(name), 36)
-    assert short(name)[:18] == name[:18]
-    assert short(name)[-17:] == name[-17:]
+    assert (len(short(name)), short(name)[:18], short(name)[-17:]) == (min(len(name), 36), name[:18], name[-17:])
 
 
-def test_columns_stand_under_their_heads() -> None:
+def test_columns_are_aligned_and_a_missing_figure_is_a_dash() -> None:
     table = aligned([["player", "n"], ["a", "1"], ["bcdefghij", "1000"]])
     assert table == "player        n\n───────────────\na             1\nbcdefghij  1000"
+    assert (with_interval(None), results_table([])) == ("–", "")
 
 
-def test_no_results_are_no_table() -> None:
-    assert results_table([]) == ""
+# ---- the settings of models
+
+
+@pytest.fixture(scope="module")
+def model() -> Result:
+    [result] = of_lake(stored_runs("pocket"))
+    return result
+
+
+@pytest.fixture(scope="module")
+def scripted() -> Result:
+    [result] = of_lake(stored_runs("random"))
+    return result
+
+
+def played_with(result: Result, prompt_format: str = "think-action", **identity: Any) -> Result:
+    config = result.config | {"identity": result.config["identity"] | identity, "prompt_format": prompt_format}
+    return replace(result, config=config)
+
+
+def test_a_model_has_its_temperature_token_limit_prompt_format_and_engine(model: Result, scripted: Result) -> None:
+    assert list(acting(model).values()) == ["1", "32", "think-action", "fast"]
+    now = played_with(model, "json", temperature=0.7, top_k=5, engine="fast", max_new_tokens=64)
+    assert list(acting(now).values()) == ["0.7, top-k 5", "64", "json", "fast"]
+    assert acting(played_with(model, mode="score", temperature=None, max_new_tokens=None))["temperature"] == "actions scored"
+    assert acting(played_with(model, kind="endpoint"))["engine"] == "server"
+    assert set(acting(scripted).values()) == {"–"}
+
+
+def test_one_model_at_two_temperatures_is_two_named_rows_in_every_table(model: Result, scripted: Result) -> None:
+    runs = [model, played_with(model, temperature=0.25), scripted]
+    board = Leaderboard(source="here", commit="", results=ranked(runs), refused={})
+    for text in (results_table(runs), as_markdown(board)):
+        rows = re.findall(r"^(?:\| )?(pocket \(temp[^)]*\)) .*?(\S+) [| ]*32 [| ]*think-action [| ]*(fast)", text, re.MULTILINE)
+        assert len({name for name, *_ in rows}) == 2
+        assert {(temperature, engine) for _, temperature, engine in rows} == {("0.25", "fast"), ("1", "fast")}
+        assert all(head in text for head in HEADS)
+    rows = as_rows(board)
+    assert sorted(row["temperature"] for row in rows) == ["0.25", "1", "–"]
+    assert len({row["player"] for row in rows}) == 3
+    assert [row["rank"] for row in rows] == [[1, 3]] * 3
+    assert "temperature" not in markdown_table([scripted], lambda result: result.player)
+
+
+def test_the_command_that_adds_a_row_has_the_settings_of_most_models_shown(model: Result, scripted: Result) -> None:
+    rows = [scripted, model, played_with(model, temperature=0.5), played_with(model, base_commit="0")]
+    command = eval_command(rows, "runs/mine")
+    assert command == "msgrpo eval PLAYER --suite standard --temperature 1.0 --max-new-tokens 32 --output-dir runs/mine"
+    scored = eval_command([played_with(model, "json", mode="score", temperature=None, max_new_tokens=None)], "runs/mine")
+    assert "--suite standard --mode score --prompt-format json --output-dir" in scored
+    for line in (command, scored, eval_command([], "runs/mine")):
+        assert parse(shlex.split(line)[1:]).suite == "standard"
+    hostile = played_with(model, "evil:code", temperature="1;reboot", top_k="& reboot")
+    hostile = replace(hostile, config=hostile.config | {"suite": "x; reboot"})
+    command = eval_command([hostile], "runs/mine")
+    assert command == "msgrpo eval PLAYER --suite standard --max-new-tokens 32 --output-dir runs/mine"
+
+
+# ---- doing nothing can score
+
+
+POISON = "Snake-PoisonApple-v1"
+
+
+def suite_of(task: str, episodes: int) -> Suite:
+    return Suite(name="mine", tasks=(task,), episodes=episodes)
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    folder = tmp_path_factory.mktemp("poisoned")
+    return {result.player: result for result in evaluate(["silent", "random-safe", "greedy"], suite_of(POISON, 8), folder)}
+
+
+@pytest.mark.parametrize("name", PROMPT_FORMATS)
+def test_silent_never_gives_a_readable_action(name: str) -> None:
+    for task in (FIRM, f"{FIRM}:compass", "Snake-Solo-v1"):
+        silent = ScriptedPolicy(SCRIPTED["silent"])
+        [episode] = play_episodes(make_game(task), silent, [(1, 0)], prompt_format=PROMPT_FORMATS[name])
+        assert [(step.action, step.status) for step in episode.steps] == [(None, "unreadable")] * make_game(task).horizon
+
+
+def test_the_value_of_silence_is_exact_for_a_solved_game() -> None:
+    assert silent_value(CliffWalking(), 0) == -20 > random_value(CliffWalking(), 0)
+    lake = make_game("FrozenLake-Slippery-v1")
+    assert [silent_value(lake, seed) for seed in range(3)] == [0, 0, 0]  # type: ignore[arg-type]
+
+
+def test_a_player_that_does_not_play_has_the_best_reward_on_poison_and_no_rank(poisoned: dict[str, Result]) -> None:
+    runs, expected = list(poisoned.values()), ["random-safe", "greedy", "silent"]
+    assert max(runs, key=lambda result: float(result.summary["reward"]["mean"])).player == "silent"
+    assert [result.player for result in ranked(runs)] == expected
+    for text in (results_table(runs), markdown_table(runs, lambda result: result.player)):
+        cells = [line.replace("|", " ").split() for line in text.splitlines()]
+        rows = [row for row in cells if row and row[0] in poisoned]
+        assert [row[0] for row in rows] == expected
+        assert ["PLAY" in row for row in rows] == [False, False, True]
+        assert rows[-1][1] == "–"  # its rank
+    table = report_page(runs).partition("<tbody>")[2].partition("</tbody>")[0]
+    assert [part.partition("<")[0].strip() for part in table.split('class="name">')[1:]] == expected
+    assert table.count("does not play") == table.partition(">silent")[2].count("does not play") == 1
+    [row] = compare([poisoned["random-safe"]], [poisoned["silent"]])
+    assert row.not_playing == ("silent",)
+    assert f"{POISON}: silent does not play, under half of its replies parsed" in comparison_table([row])
+    [other] = compare([poisoned["random-safe"]], [poisoned["greedy"]])
+    assert (other.not_playing, "does not play" in comparison_table([other])) == ((), False)
+
+
+@pytest.mark.parametrize("task", [POISON, FIRM])
+def test_every_table_shows_the_score_of_silence_on_its_episodes(task: str, tmp_path: Path) -> None:
+    results = evaluate("random", suite_of(task, 4), tmp_path)
+    assert "silent 0.00" in results_table(results).splitlines()[0]
+    assert "silent 0.00" in markdown_table(results, lambda result: result.player)
+    assert "silent 0.000" in report_page(results)
+
+
+@dataclass(frozen=True)
+class Mumbling:
+    """Acts on every n-th turn."""
+
+    every: int
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        acting = ScriptedPolicy(SCRIPTED["random-safe"]).complete(prompts, rngs)
+        pairs = zip(prompts, acting, strict=True)
+        return [reply if prompt.state.turn % self.every == 0 else Completion(text="hm") for prompt, reply in pairs]
+
+
+@pytest.mark.parametrize(("every", "expected"), [(1, True), (2, True), (3, False)])
+def test_a_player_plays_if_half_of_its_replies_are_parsed(every: int, expected: bool, tmp_path: Path) -> None:
+    player = Player(name="mumbling", policy=Mumbling(every), identity={"kind": "test"}, folder="mumbling")
+    summary = run_task(player, suite_of("Snake-Solo-v1", 3), "Snake-Solo-v1", tmp_path).summary
+    assert plays(summary) == expected
+    assert not plays(summary | {"unreadable_rate": 0.3, "truncated_rate": 0.3})
+    assert plays(summary | {"unreadable_rate": 0.2, "truncated_rate": 0.3})
+
+
+def test_normalised_is_0_for_random_play_and_1_for_the_reference(poisoned: dict[str, Result]) -> None:
+    for result in poisoned.values():
+        ends, summary = result.summary["references"], result.summary
+        assert list(ends) == ["silent", "random", "planner"]
+        expected = (summary["reward"]["mean"] - ends["random"]) / (ends["planner"] - ends["random"])
+        assert summary["normalised"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("task", ["Snake-PoisonAppleBanana-v1", "Snake-DoubleApple-v1"])
+def test_silence_loses_where_something_is_worth_eating(task: str, tmp_path: Path) -> None:
+    [result] = evaluate("silent", suite_of(task, 5), tmp_path)
+    assert result.summary["references"]["planner"] > result.summary["reward"]["mean"] + 2 == 2
+    assert result.summary["normalised"] < 0.6
+    for suite in ("standard", "semantic"):
+        assert {task, POISON} < tomllib.loads((FOLDER / f"{suite}.toml").read_text())["tasks"].keys()
