@@ -119,20 +119,18 @@ MAY_DIFFER = {*CHECKPOINT, "base", "adapter", "device", "engine", "batch_size", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodComparison:
-    """Training method b compared with method a on one task, over training seeds."""
+    """The second training method compared with the first on one task, over training seeds."""
 
     task: str
     first: tuple[float, ...]
     second: tuple[float, ...]
     """Mean rewards of each method's checkpoints, one per training seed, ascending."""
     difference: float
-    """Mean of b's seeds minus mean of a's."""
     interval: Interval | None
-    """95 % for the difference (see `statistics.welch`)."""
+    """95 % for the difference of the means (see `statistics.welch`)."""
     p: float
-    """Two-sided p of the permutation test on the means of the seeds."""
     p_adjusted: float
-    """p with Holm's correction over all tasks."""
+    """Two-sided p of the permutation test on the means of the seeds, with Holm's correction over all tasks."""
     verdict: Verdict
 
 

@@ -68,9 +68,7 @@ def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> Se
     adds the distances of the games' intervals from their means as standard errors (Zou and Donner 2008, Statistics in
     Medicine 27).
 
-    Args:
-        runs: task → the player's complete run, for all tasks of the suite.
-        habit: task → the mean reward of `Habit` on the same episodes.
+    `runs` has the player's complete run of each task of the suite, and `habit` the mean reward of `Habit` on its episodes.
     """
     worth: dict[str, float] = {}
     parts: dict[str, list[tuple[Floats, Floats]]] = {}

@@ -175,11 +175,7 @@ def method_interval(means: Sequence[float] | Floats, level: float = LEVEL) -> In
     Episodes of one training run are correlated, so seeds are the sample. If all seeds play the same episodes, the luck of these
     episodes is not in their spread. The interval is too narrow if some runs collapse and most do not.
 
-    Returns:
-        The interval; None for fewer than 3 seeds, or if all means are equal.
-
-    Raises:
-        ValueError: there are no seeds, or the means are not a flat list of finite numbers.
+    Returns None for fewer than 3 seeds, or if all means are equal. Raises `ValueError` without a flat list of finite means.
     """
     values = np.asarray(means, dtype=np.float64)
     if values.ndim != 1 or not values.size or not np.isfinite(values).all():

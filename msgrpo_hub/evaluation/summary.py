@@ -35,10 +35,7 @@ def run_summary(
     steps: Sequence[Sequence[StepScore]],
     near_draws: int | None,
 ) -> dict[str, Any]:
-    """The content of `results.json`, from the finished episodes of a run and their scores.
-
-    `near_draws` is the number of samples close to a rounding boundary, or None if unknown; then it is omitted.
-    """
+    """The content of `results.json`, from the finished episodes of a run and their scores; `near_draws` only if it is known."""
     run, repeats = run_hash(config), repeats_of(config)
     missing = config["episodes"] * repeats - len(episodes)
     return {
@@ -54,18 +51,10 @@ def run_summary(
 def summarise(
     task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore], steps: Sequence[Sequence[StepScore]], seed: int
 ) -> dict[str, Any]:
-    """All scores of one player on one task.
+    """All scores of one player on one task, from the seeds of its episodes, which determine the boards, and their scores.
 
-    Args:
-        task: id of the game.
-        seeds: seeds of the scored episodes. Episodes of one seed share a board.
-        scores: their scores, in the same order.
-        steps: the scores of their steps.
-        seed: seed of the bootstrap.
-
-    Returns:
-        Per score a number, or `{"mean", "low", "high", "rule"}` with a 95 % interval and its rule; without an interval, these
-        three are None. Rates of replies are shares of all steps. A score that the game does not have is None.
+    Each is a number, or `{"mean", "low", "high", "rule"}` with a 95 % interval and its rule; without an interval, these three
+    are None. Rates of replies are shares of all steps. A score that the game does not have is None. `seed` is for the bootstrap.
     """
     game, turns = make_game(task), sum(score.steps for score in scores)
     bounds, solved = return_range(base_game(game)), bool(scores) and scores[0].value_optimal is not None
