@@ -84,9 +84,8 @@ def test_an_episode_is_reproducible_ends_by_its_horizon_for_one_reason_and_stays
     assert low <= sum(after.reward for after in episode) <= high
 
 
-@pytest.mark.parametrize("game_id", GAMES)
-def test_no_scripted_player_leaves_the_return_range(game_id: str) -> None:
-    game = make_game(game_id)
+@pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)
+def test_no_scripted_player_leaves_the_return_range(game: Game) -> None:
     low, high = return_range(game)
     for name in SCRIPTED:
         if can_play(name, game):
