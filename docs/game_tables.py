@@ -7,8 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import ScriptedPolicy, build_prompt
 from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import GAMES, episode_seed, make_game, stream
 from msgrpo_hub.games.game import return_range

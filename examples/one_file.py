@@ -20,7 +20,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.games import episode_seed, make_game, stream
 

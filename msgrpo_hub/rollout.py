@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import Interrupted, Policy, format_of
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import Interrupted, Policy, build_prompt, format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.fields import Count, checked

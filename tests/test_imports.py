@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "msgrpo_hub"
 
 LAYERS: list[dict[str, str]] = [
-    {"errors": "light", "fields": "light", "choices": "light", "episode": "light"},
+    {"errors": "light", "fields": "light", "episode": "light"},
     {"games": "light", "downloads": "light", "msgrpo": "torch", "credit": "torch"},
     {"agent": "light"},
     {"rollout": "light", "storage": "light", "models": "torch"},

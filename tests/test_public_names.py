@@ -55,7 +55,7 @@ SOCKETS = {
 """Names for other frameworks; they change with those frameworks."""
 
 ONE_FILE = {
-    "msgrpo_hub.agent.prompt": ["build_prompt"],
+    "msgrpo_hub.agent.policy": ["build_prompt"],
     "msgrpo_hub.agent.prompt_formats": ["THINK_ACTION"],
     "msgrpo_hub.games": ["episode_seed", "make_game", "stream"],
 }

@@ -13,7 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from benchmark.pocket.build import BuildConfig, make_model
 from benchmark.pocket.tokenizer import build_tokenizer
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Prompt, build_prompt
 from msgrpo_hub.games import make_game, stream
 
 SIZE: dict[str, Any] = {

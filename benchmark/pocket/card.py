@@ -23,8 +23,7 @@ from benchmark.pocket.tasks import (
     random_state,
     random_variant,
 )
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Policy, Prompt, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import user_text
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson

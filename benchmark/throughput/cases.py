@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from benchmark.throughput.rows import clock
-from msgrpo_hub.agent.policy import Policy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Policy, Prompt
 from msgrpo_hub.downloads.names import POCKET, pocket_path
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import Game, make_game

@@ -20,7 +20,7 @@ import torch
 from benchmark import ended
 from benchmark.throughput.rows import options, provenance
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite, load_suite
 from msgrpo_hub.games import make_game, stream

@@ -19,8 +19,7 @@ from peft import PeftModel
 from torch import Tensor
 
 from benchmark.throughput.cases import Case, ForcedReply, MeasuredTrainer, make_trainer
-from msgrpo_hub.agent.policy import Policy
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Policy, Prompt, build_prompt
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import stream
 from msgrpo_hub.models.language_model import LanguageModel

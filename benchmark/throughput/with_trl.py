@@ -27,7 +27,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from benchmark.throughput.cases import Case, ForcedReply, adapter_file, make_trainer
 from benchmark.throughput.naive import GeneratePolicy
 from benchmark.throughput.rows import clock
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.games import stream
 from msgrpo_hub.msgrpo import composite_return

@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 from benchmark.throughput.naive import GeneratePolicy, NaiveTrainer
-from msgrpo_hub.agent.policy import Policy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Policy, Prompt
 from msgrpo_hub.downloads.names import POCKET, pocket_path
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.models.language_model import LanguageModel

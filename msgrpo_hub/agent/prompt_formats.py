@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from msgrpo_hub.agent.action import json_strings, parse_action, split_thoughts
-from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import is_import, resolve
 from msgrpo_hub.games import Game, make_game, stream
 
 _BARE = "Answer with one of these lines:\n"

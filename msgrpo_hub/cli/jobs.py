@@ -10,11 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from msgrpo_hub.choices import is_import
 from msgrpo_hub.cli.flags import as_flags, given_fields, print_next, print_text, read_as, read_path, show
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.fields import Count
+from msgrpo_hub.fields import Count, is_import
 from msgrpo_hub.players.settings import PlayerSettings
 
 if TYPE_CHECKING:

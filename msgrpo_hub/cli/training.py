@@ -12,12 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgrpo_hub.choices import is_import
 from msgrpo_hub.cli.flags import add_fields, add_json, given_fields, print_next, read_as, read_path, show
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError, shown
-from msgrpo_hub.fields import Range, Seed
+from msgrpo_hub.fields import Range, Seed, is_import
 from msgrpo_hub.training.presets import PRESETS, remark
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.agent.policy import Policy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Policy, Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.results import Result, player_key, run_hash
 from msgrpo_hub.evaluation.statistics import BETTING, Floats, Interval, mean_interval

@@ -15,7 +15,7 @@ from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr
 from inspect_ai.solver import Generate, Solver, TaskState, solver
 from pydantic import TypeAdapter
 
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import unknown

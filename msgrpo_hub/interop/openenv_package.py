@@ -22,7 +22,7 @@ _TEMPLATES = _PACKAGE / "interop" / "environment"
 
 ROOMS = ("agent", "games")
 FILES = (
-    *("__init__.py", "choices.py", "episode.py", "errors.py", "fields.py", "rollout.py"),
+    *("__init__.py", "episode.py", "errors.py", "fields.py", "rollout.py"),
     *("interop/__init__.py", "interop/episodes.py", "interop/openenv_server.py"),
 )
 """The parts of this package that the server needs."""

@@ -16,7 +16,7 @@ from openenv.core.env_server.types import EnvironmentMetadata
 from pydantic import Field
 
 from msgrpo_hub import __version__
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError, shown

@@ -17,7 +17,7 @@ from typing import Any, cast
 import verifiers.v1 as vf
 from openai import AsyncOpenAI
 
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import unknown

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from transformers import PretrainedConfig
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.encoding import PromptEncoder
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.action import is_marker
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.episode import Finish
 from msgrpo_hub.models.chat_templates import template_of

@@ -21,8 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from msgrpo_hub.agent.action import as_thought
-from msgrpo_hub.agent.policy import Interrupted
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Interrupted, Prompt
 from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.downloads.names import is_http, without_secrets
 from msgrpo_hub.episode import Completion

@@ -13,8 +13,7 @@ import torch
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from msgrpo_hub.agent.policy import format_of
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Prompt, build_prompt, format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.downloads.names import POCKET, pocket_path

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import NEAR, Completion
 from msgrpo_hub.errors import UserError

@@ -15,7 +15,7 @@ from threading import Condition, Lock
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Finish
 from msgrpo_hub.errors import UserError

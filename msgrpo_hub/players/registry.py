@@ -18,8 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Policy, Prompt, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.names import (
     POCKET,

@@ -9,8 +9,7 @@ from heapq import nlargest
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Policy, Prompt, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.games import Game, episode_seed

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from peft import PeftModel
 
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy, format_of
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Policy, Prompt, ScriptedPolicy, build_prompt, format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError

@@ -14,11 +14,10 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import tomli_w
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
-from msgrpo_hub.choices import is_import, resolve
 from msgrpo_hub.credit import CREDITS
 from msgrpo_hub.downloads.inspection import LARGEST_RANK, Scalar, check_switches
 from msgrpo_hub.errors import UserError, shown, unknown
-from msgrpo_hub.fields import Count, Range, Seed, check, check_fields
+from msgrpo_hub.fields import Count, Range, Seed, check, check_fields, is_import, resolve
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import has_scene
 from msgrpo_hub.models.load_options import Device, EngineName, ReplyLength, Temperature

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.players.registry import Player

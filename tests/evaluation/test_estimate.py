@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat, find_format
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import compare, evaluate

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, format_hash
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError

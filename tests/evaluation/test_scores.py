@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
 from msgrpo_hub.episode import Completion, Episode, EpisodeScore, StepScore
 from msgrpo_hub.evaluation.scores import score_episode, score_steps
 from msgrpo_hub.games import GAMES, Game, episode_seed, make_game, stream

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Policy, Prompt, ScriptedPolicy, build_prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import semantic
 from msgrpo_hub.evaluation.results import Result

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.agent import prompt_formats
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import suites
 from msgrpo_hub.evaluation.suites import hash_of, load_suite, suite_names, task_hash

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from examples.cliff_walking import CliffWalking
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS
 from msgrpo_hub.cli import parse
 from msgrpo_hub.episode import Completion

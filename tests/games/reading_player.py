@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.games import GAMES, VARIANTS
 

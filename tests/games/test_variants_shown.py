@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import ScriptedPolicy, build_prompt
 from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game, stream
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes, replayed_states

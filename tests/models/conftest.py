@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Prompt, build_prompt
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from tests.tiny import FAMILIES, MakeFolder, save_model, tokenizer_of

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from msgrpo_hub.agent import Policy, Prompt
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.games import Game, make_game, stream
 from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.models.loading import open_model
 from tests.models.loading import TEMPLATES, edit, load, refused, save_adapter, write_template
 

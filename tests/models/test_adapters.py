@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, TaggedFormat, request_text
 from msgrpo_hub.downloads.fetching import Fetched, fetch, list_files
 from msgrpo_hub.errors import UserError

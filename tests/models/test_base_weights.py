@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast, ViTConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import run_hash
 from msgrpo_hub.models.language_model import LanguageModel

@@ -11,7 +11,7 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.agent.prompt_formats import Message, conversation
 from msgrpo_hub.models.chat_templates import ChatTemplate, template_of
 from tests.models.loading import TEMPLATES, edit, load, refused, rngs, with_template, write_template

@@ -26,7 +26,7 @@ from transformers import (
     RwkvConfig,
 )
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat, TaggedFormat
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game

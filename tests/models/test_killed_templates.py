@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import chat_templates

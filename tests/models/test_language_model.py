@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import encoding
 from msgrpo_hub.models.devices import SMALL_MODEL, default_threads, on_threads

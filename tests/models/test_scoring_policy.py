@@ -10,7 +10,7 @@ import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
 
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Prompt, build_prompt
 from msgrpo_hub.downloads.names import POCKET
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game

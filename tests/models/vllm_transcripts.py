@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.models.language_model import LanguageModel

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from benchmark.pocket.build import encoded
 from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, play, pretraining_tasks, random_state, random_variant
 from benchmark.pocket.tokenizer import build_tokenizer
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.agent.prompt_formats import user_text
 from msgrpo_hub.games import GAMES, Game
 from msgrpo_hub.games.frozen_lake import FrozenLake

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from msgrpo_hub.agent.prompt import Prompt, build_prompt
+from msgrpo_hub.agent.policy import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import TaggedFormat
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.language_model import LanguageModel

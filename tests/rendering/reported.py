@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from examples import own_game
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.runner import run_task

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from examples import own_game
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import Prompt
+from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import ScriptedPolicy, build_prompt
 from msgrpo_hub.cli import main
 from msgrpo_hub.episode import Completion, Episode, Step
 from msgrpo_hub.errors import UserError

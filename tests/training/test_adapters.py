@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.models import LanguageModel

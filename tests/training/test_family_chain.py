@@ -10,7 +10,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from msgrpo_hub.agent.prompt import build_prompt
+from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.games import make_game, stream
 from tests.families import tiny_config

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.choices import resolve
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import resolve
 
 
 def test_an_unknown_name_names_the_nearest() -> None:
