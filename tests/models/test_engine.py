@@ -124,12 +124,14 @@ def test_equal_partial_replies_are_computed_once_and_cached_ones_not_again(famil
 
 
 @families
-@pytest.mark.parametrize("max_rows", [512, 5, 1])
-def test_scores_are_those_of_uncached_passes_and_stay_in_order(family: str, max_rows: int) -> None:
+@pytest.mark.parametrize(("max_rows", "capacity"), [(512, 0), (5, 2**20), (1, 0)])
+def test_scores_are_those_of_uncached_passes_and_stay_in_order(family: str, max_rows: int, capacity: int) -> None:
     """Continuations of all kinds: some share a prefix, one is a prefix of another, some occur twice, a prompt has none."""
     model, prompts = tiny_model(family), some_prompts()
     options: list[list[Ids]] = [[(1, 2, 3), (4,)], [(5, 6)], [], [(4,), (1, 2), (1, 2, 7)], [(1, 2, 3)], [(7,)], [], [(8, 9)] * 2]
-    scores = Engine(model, END, max_rows=max_rows).score(prompts, options)
+    engine = Engine(model, END, max_rows=max_rows)
+    with engine.caching(capacity):  # later batches begin with cached tokens
+        scores = engine.score(prompts, options)
     assert [len(row) for row in scores] == [len(row) for row in options]
     for prompt, replies, of_prompt in zip(prompts, options, scores, strict=True):
         for reply, log_probs in zip(replies, of_prompt, strict=True):
