@@ -45,6 +45,8 @@ def test_values_are_those_of_value_iteration_on_gymnasiums_table(game: Any, env:
 
 def test_the_cliff_costs_13_turns_and_a_taxi_needs_the_turns_of_its_way() -> None:
     assert optimal_value(CLIFF, 0) == -13
+    [(_, after)] = CLIFF.outcomes(TableState(2 * 12 + 11, CLIFF.horizon - 1), "Down")
+    assert (after.terminated, after.truncated) == (True, False)  # the goal on the last turn
     # From (0, 0), the stand R: pick up, down to (2, 0), right to (2, 4), up to the stand G: 1 + 2 + 4 + 2 turns. Then 20.
     start = TableState(((0 * 5 + 0) * 5 + 0) * 4 + 1)
     assert TAXI.observe(start).splitlines()[:3] == ["Taxi: (0, 0)", "Passenger: at R (0, 0)", "Destination: G (0, 4)"]
