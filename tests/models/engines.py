@@ -64,7 +64,8 @@ def naive_reply(model: Any, prompt: Ids, rng: np.random.Generator, temperature: 
     """One reply by a full forward pass for each token; a token is the inverse of the cumulative distribution."""
     tokens: list[int] = []
     while len(tokens) < LIMIT and not END & set(tokens):
-        logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, -1]
+        with eager(model):
+            logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, -1]
         cumulative = torch.softmax(logits / temperature, -1).double().numpy().cumsum()
         tokens.append(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")))
     return tuple(tokens)
