@@ -28,7 +28,10 @@ class LearningCredit(Credit, Protocol):
     """A credit that learns, such as a critic. The checkpoint of a run stores its state."""
 
     def update(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> Mapping[str, float]:
-        """Learns from an update's episodes, alike in all processes. The metrics it returns are logged as `credit/NAME`."""
+        """Learns from the episodes of an update, after it has credited them. Returns metrics, which are logged as `credit/NAME`.
+
+        Every process of a run receives all episodes and must reach the same state.
+        """
 
     def state_dict(self) -> dict[str, Tensor]:
         """The learned state."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
@@ -65,7 +67,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         adapted = new_lora(base, config.lora_targets, r=config.lora_rank, **options, revision=revision)
     if config.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        base.disable_input_require_grads()  # hooks of the reentrant kind only; with them sampling would be slow
+        base.disable_input_require_grads()  # only reentrant checkpointing needs the embeddings' gradients
     return replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets the threads of torch
 
 
@@ -147,7 +149,8 @@ def check_init_adapter(config: TrainConfig) -> None:
     if found.prompt_format:
         stored |= {"prompt_format": found.prompt_format, "chat_template_kwargs": found.chat_template_kwargs}
     if others := {name: value for name, value in stored.items() if run[name] != value}:
-        flags = [f"--{name.replace('_', '-')} {value}" for name, value in others.items() if name != "rslora"]
+        typed = {name: json.dumps(value) if isinstance(value, dict) else str(value) for name, value in others.items()}
+        flags = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in typed.items() if name != "rslora"]
         flags += ["--rslora" if stored["rslora"] else "--no-rslora"] * ("rslora" in others)
         raise UserError(
             f"{given} has {', '.join(f'{name} {value}' for name, value in others.items())}: expected the same of the run, "

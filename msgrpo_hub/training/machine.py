@@ -51,8 +51,8 @@ TO_WAIT = timedelta(days=1)
 GAPS = 1.6
 """Memory of a backward pass on a CPU, as a multiple of its tensors: the allocator leaves gaps between tensors of many sizes.
 
-Peaks were 1.5 (SmolLM2-135M) and 2.1 (Qwen-0.5B) times the tensors after five updates of `small-model`. The total told is then
-1.0 and 0.8 of the memory that was taken.
+Peaks were 1.5 (SmolLM2-135M) and 2.1 (Qwen-0.5B) times the tensors after five updates of `small-model`. The reported
+total is then 1.0 and 0.8 of the memory that the process took.
 """
 PROGRAM = 0.45e9
 """Bytes of Python, torch and the other libraries in a process on the CPU, measured before a model is loaded."""

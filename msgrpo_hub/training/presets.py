@@ -188,7 +188,7 @@ def origin_of(field: str, value: object) -> Origin:
 
 
 def remark(field: str, default: object) -> str:
-    """The help text of a flag about the paper's presets; empty if they use our default."""
+    """The help text of a flag about the paper's presets; empty if the value is ours and equals the default."""
     setting = {**SETTINGS, **MACHINE}.get(field)
     if setting is None or (setting.origin == "ours" and setting.value == default):
         return ""

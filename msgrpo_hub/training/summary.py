@@ -59,7 +59,7 @@ def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperatur
     played = []
     for name in table_players(game):
         policies: list[Policy]
-        if is_model := name in ("base", "adapter"):
+        if name in ("base", "adapter"):
             policies = [replace(agent, temperature=temperature), replace(agent, temperature=0.0)]
         elif can_play(name, game):
             policies = [ScriptedPolicy(SCRIPTED[name])]
@@ -68,7 +68,7 @@ def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperatur
         with cast(PeftModel, agent.model).disable_adapter() if name == "base" else nullcontext():
             keys = [(seed, 0) for seed in seeds]
             episodes = [play_episodes(game, policy, keys, prompt_format=agent.prompt_format) for policy in policies]
-        played.append(Played(name, episodes[0], episodes[is_model]))
+        played.append(Played(name, episodes[0], episodes[-1]))
     return played
 
 

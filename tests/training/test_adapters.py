@@ -197,6 +197,7 @@ def test_any_kind_of_adapter_can_be_trained_further_and_the_rest_of_it_stays(
 
 @pytest.mark.slow
 def test_an_adapter_that_does_not_fit_the_run_is_refused_with_the_flags_to_type(short: TrainConfig, tmp_path: Path) -> None:
+    short = replace(short, chat_template_kwargs={"a": False})
     train(short, tmp_path / "first", show_progress=False)
     given = str(tmp_path / "first" / "adapter")
     refusals: list[tuple[dict[str, Any], str]] = [
@@ -205,9 +206,16 @@ def test_an_adapter_that_does_not_fit_the_run_is_refused_with_the_flags_to_type(
             {"lora_dropout": 0.3, "rslora": True},
             r"has lora_dropout 0.0, rslora False: .*, with --lora-dropout 0.0 --no-rslora",
         ),
+        (
+            {"chat_template_kwargs": {"x": 1}},
+            r"has chat_template_kwargs \{'a': False\}: .*, with --chat-template-kwargs '\{\"a\": false\}'$",
+        ),
         ({"prompt_format": "json"}, "has prompt_format think-action: .*, with --prompt-format think-action"),
         ({"lora_targets": "q_proj"}, r"lora_targets = 'q_proj', and init_adapter = .* has its own layers"),
-        ({"init_adapter": "snake", "lora_rank": 16, "lora_alpha": 32}, r"the adapter '.*snake' does not fit its base"),
+        (
+            {"init_adapter": "snake", "lora_rank": 16, "lora_alpha": 32, "chat_template_kwargs": {}},
+            r"the adapter '.*snake' does not fit its base",
+        ),
         ({"init_adapter": short.model}, "is not a LoRA adapter"),
         ({"init_adapter": "", "model": given}, f"give its base, and --init-adapter {given}"),
     ]

@@ -265,6 +265,7 @@ def test_gradient_checkpointing_recomputes_and_gives_the_same_adapter(config: Tr
     passes = []
     for checkpointing in (False, True):
         trainer = trainer_of(replace(config, gradient_checkpointing=checkpointing, beta=0.0))
+        assert not any(module._forward_hooks for module in trainer.model.modules())
         packs, calls = packs_of(trainer, 1, 100_000), list[int]()
         layer = trainer.model.get_base_model().model.layers[0].mlp
         layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
