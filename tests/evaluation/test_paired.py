@@ -118,6 +118,12 @@ def test_tasks_are_one_family_that_changes_only_the_adjusted_p() -> None:
     alone = compare_paired(lake_a, lake_b, seed=0)
     assert (alone.verdict, lake.success.verdict) == ("better", "inconclusive")
     assert (alone.p, alone.interval) == (lake.success.p, lake.success.interval)
+    returns = np.random.default_rng(16).integers(-2, 6, (2, 60))
+    *_, among = compare_tasks(tasks | {"returns": (*returns, [0] * 60, [1] * 60)}, seed=6)  # type: ignore[dict-item]
+    [only] = compare_tasks({"returns": (*returns, [0] * 60, [1] * 60)}, seed=6)
+    assert only.rewards.interval
+    assert (only.rewards.p, only.rewards.interval) == (among.rewards.p, among.rewards.interval)
+    assert only.rewards.p_adjusted <= among.rewards.p_adjusted
 
 
 # ---- successes
