@@ -161,14 +161,15 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
 def _checkpoints(folder: Path) -> dict[str, list[Result]]:
     """Task → the runs of a method's checkpoints. Raises `UserError` if they are not checkpoints of one method."""
     tasks: dict[str, dict[str, Result]] = {}
-    results, shared = find_results(folder), []
+    results, first = find_results(folder), dict[str, Any]()
     for result in results:
         identity = result.identity
         adapter = "adapter_commit" in identity  # its base is a part of the method
         fixed = identity.keys() - (MAY_DIFFER - {"base_commit"} if adapter else MAY_DIFFER)
-        shared.append({"a trained adapter": adapter} | {name: identity[name] for name in sorted(fixed)})
-        for name in shared[0] | shared[-1]:
-            if (a := shared[0].get(name, "none")) != (b := shared[-1].get(name, "none")):
+        shared = {"a trained adapter": adapter} | {name: identity[name] for name in sorted(fixed)}
+        first = first or shared
+        for name in first | shared:
+            if (a := first.get(name, "none")) != (b := shared.get(name, "none")):
                 raise UserError(
                     f"{results[0].folder} and {result.folder} differ in {name} ({a} and {b}): expected checkpoints of one "
                     "method, which differ only in the training seed"

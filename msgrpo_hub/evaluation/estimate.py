@@ -24,7 +24,8 @@ COUNTED = 8
 SCRIPT = "random-safe"
 """The scripted player whose turns and prompts are counted."""
 FEWEST_TURNS = 2
-"""Fewest turns of a probe: the first one also computes what all turns share."""
+"""Fewest turns of a probe, also of a slow model: the first turn computes what all turns share, and half as many replies leave the
+share of episodes that end too uncertain."""
 CHARACTERS_PER_TOKEN = 3.0
 """Characters of the games' prompts per token of a served model."""
 
@@ -47,7 +48,7 @@ def estimate(
         settings: how models sample.
         batch_size: episodes that are played at a time.
         price: rate of a server, in dollars per million tokens of prompts and of replies.
-        seconds: time for the probes of a local player, all tasks together.
+        seconds: time for the probes of a local player, all tasks together; each probe plays at least `FEWEST_TURNS` turns.
 
     Returns:
         `player`, `calls_at_once` (replies that are computed or requested together), `assumptions` (sentences), and `tasks`: per
@@ -110,7 +111,7 @@ class _TimeUp(Exception):  # noqa: N818
 def probe(
     policy: Policy, game: Game, keys: Sequence[tuple[int, int]], batch_size: int, prompt_format: PromptFormat, deadline: float
 ) -> tuple[float, float | None]:
-    """Plays the first batch until the deadline, but at least two turns.
+    """Plays the first batch until the deadline, but at least `FEWEST_TURNS` turns.
 
     The remaining turns are estimated to take the seconds per episode of the last turn; the same share of episodes ends in each.
 

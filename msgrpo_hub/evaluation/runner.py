@@ -221,13 +221,12 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
         bar.update(len(rewards) + len(missing) * turn / game.horizon - bar.n)
 
     shape = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-    title = f"{player.name[-30:]} · {task}"
+    title, prompt_format = f"{player.name[-30:]} · {task}", asked_in(player, suite)
     with tqdm(desc=title, unit="episode", total=len(keys), initial=len(done), bar_format=shape) as bar:
         for batch in batches:
             if missing := set(batch) - done.keys():
                 turn, logged_at, chosen = 0, time.monotonic(), [keys[index] for index in batch]
-                own_format = asked_in(player, suite)
-                play_episodes(game, player.policy, chosen, on_turn, on_episode=on_episode, prompt_format=own_format)
+                play_episodes(game, player.policy, chosen, on_turn, on_episode=on_episode, prompt_format=prompt_format)
 
 
 def finish(folder: Path, config: dict[str, Any]) -> Result:

@@ -36,7 +36,7 @@ _FOLDER = _SHIPPED if _SHIPPED.is_dir() else Path(__file__).parents[2] / "benchm
 
 _PROBES = 10
 _PLAYERS = ("random", "random-safe", "greedy", "optimal")
-"""The players of the probe episodes: `random` rarely reaches the goal."""
+"""The players of the probe episodes; `random` alone rarely reaches the goal."""
 _SILENCE = 0.1
 """The share of steps of a probe episode that are played without an action."""
 

@@ -163,7 +163,7 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
 
 
 def harness_problem(config: Mapping[str, Any]) -> str:
-    """Says if another version of the harness made a run; empty if this one did."""
+    """A message if another version of the harness made the run; otherwise empty."""
     harness = config.get("harness")
     if type(harness) is int and harness == HARNESS:
         return ""
@@ -188,7 +188,7 @@ def not_replayed(game_id: str, prompt_format: str) -> list[str]:
 
 
 def reply_problems(episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None) -> list[str]:
-    """The steps of a record that replays whose action, status or legality is wrong, as readable messages.
+    """The steps with a wrong action, status or legality, as readable messages. The record must replay.
 
     `prompt_format` parses the replies; it is None if the format is not built in.
     """
@@ -218,8 +218,8 @@ def agree(a: Any, b: Any) -> bool:
 def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     """Checks the episodes of a rollout dataset, or of the log of a training run, whose episodes have no scores yet.
 
-    Prompts, legal and optimal actions, regrets and sums must follow as well. Tokens, log-probabilities, advantages and
-    selection are not checked.
+    Each episode is replayed as in `verify`. Its prompts, legal and optimal actions, regrets and sums must follow from the rules.
+    Tokens, log-probabilities, advantages and selection are not checked.
     """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
 
