@@ -1,4 +1,4 @@
-"""How well small models follow the prompt formats, untrained: the table of docs/guide/prompt-formats.md.
+"""How well small models follow the prompt formats, untrained: a table of benchmark/README.md.
 
 `python -m benchmark.formats run FOLDER...` plays validation boards with each base in every format at temperature 1, and stores
 a row per episode in formats.json. Stored cells are not played again.

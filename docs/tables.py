@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from msgrpo_hub.evaluation.tables import markdown
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.training.presets import MACHINE, ORIGINS, PAPER_PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
-from tests.real.cases import CASES
+from tests.real.cases import CASES, ENGINES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
@@ -172,37 +172,50 @@ def decoding() -> str:
 
 
 REAL = {
-    "generate": "greedy_replies_are_those_of_generate_up_to_ties",
-    "score": "scores_are_the_log_probabilities_of_a_forward_pass",
-    "train": "two_updates_move_the_adapter_by_finite_gradients",
-    "kill -9": "a_run_killed_in_its_second_update_goes_on_bit_for_bit",
-    "PEFT": "an_adapter_computes_here_what_it_computes_in_peft",
-    "merge": "a_merged_model_computes_what_its_adapter_computes",
-    "eval": "base_adapter_and_merged_model_are_evaluated_compared_and_verified",
-    "push": "an_adapter_is_pushed_with_the_base_on_the_hub_that_has_equal_files",
+    "generate": ["greedy_replies_are_those_of_generate_up_to_ties"],
+    "score": ["scores_are_the_log_probabilities_of_a_forward_pass"],
+    "train": ["two_updates_move_the_adapter_by_finite_gradients"],
+    "PEFT": ["an_adapter_computes_here_what_it_computes_in_peft"],
+    "merge": ["a_merged_model_computes_what_its_adapter_computes"],
+    "kill -9, eval, push": [
+        "a_run_killed_in_its_second_update_goes_on_bit_for_bit",
+        "base_adapter_and_merged_model_are_evaluated_compared_and_verified",
+        "an_adapter_is_pushed_with_the_base_on_the_hub_that_has_equal_files",
+    ],
 }
-"""Column → the test in `tests/real` that fills it."""
+"""Column → the tests in `tests/real` that fill it."""
 
 
 def real_models() -> str:
-    """The outcome of each test by real model, number type and engine; empty for a test without a result."""
+    """The outcome of the tests by real model and number type, of the fast and the plain engine.
+
+    If a model is refused in a type, all but its first test are skipped: a sentence below the table says so.
+    """
     stored = json.loads((ROOT / "tests" / "real" / "results.json").read_text(encoding="utf-8"))["tests"]
     results = {name.partition("::test_")[2]: test for name, test in stored.items()}
-    rows = []
-    for case in CASES:
-        of_case = [results.get(f"{test}[{case}]") for test in REAL.values()]
-        if any(of_case):
-            seconds = sum(test["seconds"] for test in of_case if test)
-            cells = ["" if test is None else _real_cell(test) for test in of_case]
-            rows.append([case.model, case.dtype, case.engine, *cells, f"{seconds:.0f}"])
-    return markdown(["model", "type", "engine", *REAL, "seconds"], rows)
+    rows, refused = [], []
+    for model, dtype in dict.fromkeys((case.model, case.dtype) for case in CASES):
+        names = [f"[{model}-{dtype}-{engine}]" for engine in ENGINES]
+        columns = [[[results.get(test + name) for test in tests] for name in names] for tests in REAL.values()]
+        first, *others = (" / ".join(dict.fromkeys(map(_outcome, column))) for column in columns)
+        if {*others} == {"skipped"}:
+            refused.append(f"`{model}` is refused in {dtype} ({first.removesuffix(', refused')}).")
+        elif {first, *others} != {"–"}:
+            rows.append([model, dtype, first, *others])
+    return "\n\n".join([markdown(["model", "type", *REAL], rows), *refused])
 
 
-def _real_cell(test: Mapping[str, Any]) -> str:
+def _outcome(tests: Sequence[Mapping[str, Any] | None]) -> str:
+    """The outcomes of tests, or one if they agree; a dash for a test that has not run."""
+    return ", ".join(dict.fromkeys("–" if test is None else _result(test) for test in tests))
+
+
+def _result(test: Mapping[str, Any]) -> str:
     if test["outcome"] != "passed":
-        return "–" if test["outcome"] == "skipped" else str(test["outcome"])
+        return str(test["outcome"])
     number = f"{test['deviation']:.1g}" if "deviation" in test else "yes"
-    return ", ".join([test.get("note", number), *([f"{test['ties']} ties"] if test.get("ties") else [])])
+    ties = f" ({test['ties']} tie{'s' * (test['ties'] > 1)})" if test.get("ties") else ""
+    return f"{test.get('note', number)}{ties}"
 
 
 def first_trials() -> str:
