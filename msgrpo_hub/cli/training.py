@@ -150,12 +150,11 @@ def _seed_runs(options: argparse.Namespace, config: TrainConfig) -> dict[Path, T
     if RunFolder(folder).config.exists():
         raise UserError(f"{str(folder)!r} holds a run of one seed: name another --output-dir for several")
     runs = {folder / f"seed-{seed}": replace(config, seed=seed) for seed in options.seeds}
-    for path, own in runs.items():
-        if RunFolder(path).config.exists():
-            RunFolder(path).check(fixed_fields(own), options.resume)
     for path in seed_folders(folder):  # also of other seeds: all runs of the folder are one variant
-        seed = int(path.name.removeprefix("seed-"))
-        RunFolder(path).check(fixed_fields(replace(config, seed=seed)), resume=True)
+        run, seed = RunFolder(path), int(path.name.removeprefix("seed-"))
+        run.check(fixed_fields(replace(config, seed=seed)), options.resume or path not in runs)
+        if path in runs:
+            run.updates()  # refuses a damaged checkpoint
     return runs
 
 

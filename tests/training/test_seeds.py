@@ -119,6 +119,8 @@ def test_the_curves_of_runs_of_several_games_are_those_of_the_first_game(tmp_pat
 def test_several_seeds_and_one_seed_do_not_mix_in_a_folder(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
     write_set(tmp_path / "set", 2)
     write_run(tmp_path / "one", 0)
+    write_run(tmp_path / "damaged" / "seed-1", 1)
+    (tmp_path / "damaged" / "seed-1" / "checkpoint.safetensors").touch()
     before = hashes(tmp_path)
     refused = {
         "holds a run with several seeds (seed-0, seed-1): add --seeds": ["--resume", "--output-dir", tmp_path / "set"],
@@ -127,6 +129,8 @@ def test_several_seeds_and_one_seed_do_not_mix_in_a_folder(msgrpo: Command, flag
         "holds a run with ": ["--seeds", "0,7", "--resume", "--output-dir", tmp_path / "set"],
         "seed-0' holds a run with ": ["--seeds", "7", "--output-dir", tmp_path / "set"],
     }
+    resume = ["train", "--resume", "--seeds", "0-1", "--output-dir", tmp_path / "damaged"]
+    assert f"the checkpoint '{tmp_path}/damaged/seed-1/checkpoint.safetensors' cannot be read" in msgrpo(*resume).err
     for message, arguments in refused.items():
         done = msgrpo("train", *flags, *arguments)
         assert (done.code, len(done.said)) == (2, 1), done.err
