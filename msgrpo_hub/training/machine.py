@@ -264,8 +264,8 @@ def record(path: Path, sources: Mapping[str, str], device: str, engine: str, set
     if not accept:
         name, (before, after) = next(iter(changed.items()))
         raise UserError(
-            f"the run began with {name} = {before!r} and would go on with {after!r}: expected the same, or its adapter is not "
-            "that of an uninterrupted run; accept that with --accept-rounding"
+            f"the run started with {name} = {before!r} and would continue with {after!r}: expected the same, because the adapter "
+            "would differ from the adapter of an uninterrupted run; accept that with --accept-rounding"
         )
     values["resumed_otherwise"] = [*values.get("resumed_otherwise", []), changed]
     write_json(path, {**values, "rounding": {**began, **now}}, sort_keys=False)

@@ -199,7 +199,7 @@ def test_another_number_of_processes_resumes_once_it_is_accepted_and_is_recorded
     refused = msgrpo("train", *flags, "--resume", "--output-dir", run, program=TWO)
     assert (refused.code, "Traceback" in refused.err, updates_safe(run)) == (2, False, before)
     [error] = [line for line in refused.said if line.startswith("error: ")]  # only the first process prints it
-    assert "the run began with processes = 1 and would go on with 2" in error
+    assert "the run started with processes = 1 and would continue with 2" in error
     accepted = msgrpo("train", *flags, "--resume", "--accept-rounding", "--output-dir", run, program=TWO)
     assert accepted.code == 0, accepted.err
     assert summary_of(run)["resumed_otherwise"][0]["processes"] == [1, 2]

@@ -319,8 +319,8 @@ def test_other_rounding_is_refused_until_it_is_accepted_and_then_recorded(
     refused = resumed(msgrpo, run, flag, values[1])
     assert refused.code == 2
     assert refused.said == [
-        f"error: the run began with {name} = {values[0]} and would go on with {values[1]}: expected the same, or its adapter is "
-        "not that of an uninterrupted run; accept that with --accept-rounding"
+        f"error: the run started with {name} = {values[0]} and would continue with {values[1]}: expected the same, because the "
+        "adapter would differ from the adapter of an uninterrupted run; accept that with --accept-rounding"
     ]
     assert updates_safe(run) == 2
     assert resumed(msgrpo, run, flag, values[1], "--accept-rounding").code == 0

@@ -115,7 +115,7 @@ def test_a_run_on_a_server_is_recorded_and_resumes_on_a_server_only(
     with pytest.raises(KeyboardInterrupt):
         train(small, run, acting=acting, show_progress=False, callbacks=[Stop(2)])
     assert server.loaded == []
-    with pytest.raises(UserError, match=r"began with acting = 'vllm' and would go on with 'engine'.*--accept-rounding"):
+    with pytest.raises(UserError, match=r"started with acting = 'vllm' and would continue with 'engine'.*--accept-rounding"):
         train(small, run, resume=True, show_progress=False)
     summary = train(small, run, acting=acting, resume=True, show_progress=False)
     assert summary["rounding"]["acting"] == "vllm"
