@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 if "tomli_w" not in sys.modules and util.find_spec("tomli_w") is None:
-    sys.modules["tomli_w"] = ModuleType("tomli_w")  # a machine with only PyTorch, transformers and peft; no TOML is written
+    sys.modules["tomli_w"] = ModuleType("tomli_w")  # gpu.sh does not require it, since no TOML is written
 
 from benchmark.throughput.cases import LAKE, PAPER, SNAKE, Case, MeasuredTrainer, make_trainer, model_folder
 from benchmark.throughput.limit import ceilings, needed

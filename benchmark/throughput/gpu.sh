@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Engine and training step on one CUDA GPU, unattended, in under 8 minutes: benchmark/throughput/gpu.sh OUTPUT_DIR
-# Needs PyTorch, transformers and peft for Python (PYTHON=python3 by default), and no network.
+# Needs PyTorch, transformers, peft and pyarrow for Python (PYTHON=python3 by default), and no network.
 set -euo pipefail
 
 output="${1:?usage: benchmark/throughput/gpu.sh OUTPUT_DIR [--device cpu --tiny]}"
