@@ -71,6 +71,7 @@ def test_a_server_gets_no_request_and_its_price_follows_from_tokens_and_rate(tmp
     settings = PlayerSettings(max_new_tokens=100, concurrency=3)
     result = estimated(SERVED, tmp_path, EIGHT, settings, price=(2.0, 10.0))
     assert result["calls_at_once"] == 3
+    assert estimated(SERVED, tmp_path, EIGHT, replace(settings, concurrency=20))["calls_at_once"] == 8  # as many as episodes
     [row] = result["tasks"]
     assert row["reply_tokens"] == pytest.approx(100 * row["calls"] / row["episodes"])
     assert row["dollars"] == pytest.approx((row["episodes"] * row["prompt_tokens"] * 2 + row["calls"] * 100 * 10) / 1e6) != 0

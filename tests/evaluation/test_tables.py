@@ -98,6 +98,8 @@ def test_runs_on_other_episodes_are_in_their_own_block(place: Path, tmp_path: Pa
     titles = [f"{LAKE}   {episodes} episodes" for episodes in ("30 test", "40 test", "30 validation")]
     assert [block[0].partition(" on ")[0] for block in found[:3]] == titles
     assert [len(block) for block in found] == [5, 4, 4, 5]
+    for field, value in (("task_hash", "0"), ("harness", 0), ("repeats", 2)):
+        assert len(same_episodes([others[0], replace(others[0], config=others[0].config | {field: value})])) == 2
 
 
 class Down:
