@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from msgrpo_hub.cli import main
-from msgrpo_hub.cli.play import SHOWN
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite, hash_of
 from msgrpo_hub.evaluation.tables import board_note, markdown_table, results_table
@@ -52,13 +50,6 @@ def test_a_game_with_a_single_board_says_that_training_has_it(monkeypatch: pytes
     [result] = evaluate("random", Suite(name="mine", tasks=("Single-v1",), episodes=3), tmp_path)
     assert "3 test episodes on 1 board " in results_table([result])
     assert "The game has too few boards to divide: training has the same." in results_table([result])
-
-
-def test_games_counts_the_boards_of_a_game(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["games", LAKE])
-    rows = [(split, episodes, BOARDS[episodes, split]) for split, episodes in SHOWN]
-    counts = ", ".join(f"{episodes} {split} episodes on {boards}" for split, episodes, boards in rows)
-    assert f"Boards: each belongs to training, validation or test; {counts}." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmark/dqn/weights").glob("*.safetensors")), ids=lambda path: path.stem)

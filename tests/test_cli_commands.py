@@ -59,19 +59,10 @@ def test_the_help_names_every_command_with_its_line(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_says_what_it_does_in_a_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_has_a_help_that_says_what_it_does_and_a_nearest_name(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(command, capsys)
     sentence = text.partition(" positional arguments:")[0].partition(" options:")[0].rpartition("] ")[2]
     assert sentence.rstrip().endswith("."), text
-
-
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "space"])
-def test_every_command_that_prints_data_prints_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--json" in help_of(command, capsys)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_with_a_letter_too_many_gets_its_name(command: str) -> None:
     with pytest.raises(UserError, match=f"^unknown command '{command}x': did you mean '{command}'\\?$"):
         parse([f"{command}x"])
 

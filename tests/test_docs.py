@@ -6,7 +6,6 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,6 @@ from msgrpo_hub.cli import COMMANDS, parse
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.training.config import PRESETS
-from msgrpo_hub.training.presets import SETTINGS
 from tests.test_imports import LAYERS, PACKAGE, ROOMS, SOURCES
 
 ROOT = Path(__file__).parents[1]
@@ -77,20 +75,6 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_picture_says_in_words_what_it_shows(page: Path) -> None:
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    assert "<img" not in text  # it would escape this check
-    for words, picture in re.findall(r"!\[(.*?)\]\((.*?)\)", text):
-        assert len(words.split()) >= 6, f"{picture}: {words!r}"
-
-
-def test_the_readme_has_at_most_180_lines_and_starts_with_a_picture_and_two_commands() -> None:
-    assert len(README.splitlines()) <= 180
-    assert re.match(r"# \w+\n\n!\[[^\]]+\]\([^)]+\)\n\n```bash\nmake quickstart .*\nmake test .*\n```\n", README)
-    assert re.match(r"# A five-minute tour\n\n!\[", (ROOT / "docs/guide/quickstart.md").read_text(encoding="utf-8"))
-
-
 def test_the_map_in_the_readme_names_every_room_and_every_folder() -> None:
     rows = re.findall(r"^\| \[?`([\w/.]+)`.*\| (.+) \|$", README, re.MULTILINE)
     named = [name for name, _ in rows]
@@ -134,9 +118,6 @@ def test_the_computed_tables_are_those_that_the_pages_show(monkeypatch: pytest.M
     assert [tables.with_tables(text) for text in texts] == texts, "run `python docs/tables.py`"
     marks = [name for path in PAGES for name in re.findall(r"<!-- table ([\w-]+): python docs", path.read_text(encoding="utf-8"))]
     assert sorted(marks) == sorted(tables.TABLES)
-    wrong = replace(SETTINGS["temperature"], origin="paper")
-    monkeypatch.setitem(SETTINGS, "temperature", wrong)
-    assert [tables.with_tables(text) == text for text in texts[:2]] == [False, False]
 
 
 def test_the_site_has_one_line_for_every_file_of_the_package(assemble: ModuleType) -> None:
@@ -153,30 +134,14 @@ def test_every_page_of_the_site_is_in_its_navigation(assemble: ModuleType, tmp_p
     assert set(re.findall(r"'([\w/-]+\.md)'", navigation)) == pages
 
 
-CLAIMS_PAGE = (ROOT / "docs" / "guide" / "claims.md").read_text(encoding="utf-8")
-CLAIMS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", CLAIMS_PAGE, re.DOTALL | re.MULTILINE))
-GAPS = {
-    *("n", "first", "second", "difference", "task", "interval", "p", "hypotheses", "tasks", "seeds"),
-    *("score", "trained", "boards"),
-}
-"""Values that a command fills into the sentence of a claim."""
-
-
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_a_claim_has_command_n_test_and_a_sentence(claim: str) -> None:
-    assert claim.startswith(("This checkpoint plays better", "This method is better", "It follows its", "It generalises"))
-    text = CLAIMS[claim]
-    [commands] = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    assert "msgrpo compare" in commands
-    assert "- **n**:" in text
-    assert "- **Test**:" in text
-    [sentence] = re.findall(r"(?:^> .*\n?)+", text, re.MULTILINE)
-    assert {"difference", "task", "p"} <= set(re.findall(r"\{(\w+)\}", sentence)) <= GAPS
-    assert not re.search(r"\d\.\d", sentence.replace("95 %", ""))
-
-
-def test_the_page_of_claims_types_no_number_that_a_command_computes() -> None:
-    assert len(CLAIMS) == 4
-    computed = r"<!-- table.*?<!-- end of table -->|^> .*?$|```.*?```|`[^`]*`"
-    prose = re.sub(computed, "", CLAIMS_PAGE, flags=re.DOTALL | re.MULTILINE)
-    assert set(re.findall(r"\b\d+(?:\.\d+)?\b", prose)) <= {"8", "10", "0.1", "0.5"}  # power, and the heads of columns
+def test_every_claim_has_its_commands_its_n_its_test_and_a_sentence_without_numbers() -> None:
+    page = (ROOT / "docs" / "guide" / "claims.md").read_text(encoding="utf-8")
+    claims = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE))
+    assert len(claims) == 4
+    for claim, text in claims.items():
+        [commands] = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+        assert all(part in text for part in ("- **n**:", "- **Test**:")), claim
+        [sentence] = re.findall(r"(?:^> .*\n?)+", text, re.MULTILINE)
+        assert {"difference", "task", "p"} <= set(re.findall(r"\{(\w+)\}", sentence)), claim
+        assert "msgrpo compare" in commands
+        assert not re.search(r"\d\.\d", sentence.replace("95 %", "")), claim

@@ -110,19 +110,3 @@ def test_importing_every_module_of_the_light_rooms_and_every_other_room_loads_no
     ]
     rooms = [name for name, path in SOURCES.items() if path.name == "__init__.py"]
     assert loaded_by("".join(f"import {name}\n" for name in [*light, *rooms])) == set()
-
-
-def test_playing_with_a_scripted_player_loads_no_torch() -> None:
-    program = """
-from msgrpo_hub.agent import ScriptedPolicy
-from msgrpo_hub.players.scripted import choose_random_safe
-from msgrpo_hub.games import make_game
-from msgrpo_hub.rollout import play_groups
-(group,) = play_groups(make_game("Snake-Standard-v1"), ScriptedPolicy(choose_random_safe), [0], 4)
-assert len(group.episodes) == 4
-"""
-    assert loaded_by(program) == set()
-
-
-def test_the_language_model_loads_torch_on_use() -> None:
-    assert "torch" in loaded_by("from msgrpo_hub.models import LanguageModel")

@@ -27,27 +27,6 @@ PUBLIC = {
     "msgrpo_hub.hub": ["load_rollouts", "push_adapter", "push_rollouts", "read_leaderboard", "supervised"],
 }
 
-SPACE = {
-    "msgrpo_hub.rendering.replay": ["episode_data", "game_data", "how_it_ended", "number", "replay_assets", "state_data"],
-    "msgrpo_hub.errors": ["unknown"],
-    "msgrpo_hub.downloads.names": ["POCKET", "adapters_path", "built_in_adapters", "pocket_path"],
-    "msgrpo_hub.downloads.fetching": ["resolve"],
-    "msgrpo_hub.games": ["GAMES", "VARIANTS", "Variant", "base_game", "stream"],
-    "msgrpo_hub.games.board": ["MOVES"],
-    "msgrpo_hub.games.game": ["HasScene", "has_scene", "return_range"],
-    "msgrpo_hub.episode": ["Completion"],
-    "msgrpo_hub.agent": ["THINK_ACTION", "Prompt", "build_prompt", "format_of"],
-    "msgrpo_hub.players": ["can_play", "prompts_of"],
-    "msgrpo_hub.rollout": ["play_episodes"],
-    "msgrpo_hub.evaluation.scores": ["score_episode", "score_steps"],
-    "msgrpo_hub.evaluation": [
-        *("Comparison", "Interval", "compare_paired", "find_results", "mean_interval", "plays", "wilson"),
-    ],
-    "msgrpo_hub.evaluation.tables": ["HEADS", "NONE"],
-    "msgrpo_hub.hub.leaderboard": ["as_rows"],
-}
-"""Private names that the Space uses: it is in this repository and changes with them."""
-
 SOCKETS = {
     "msgrpo_hub.interop.trl": ["environment_dataset", "episode_return", "rollout_dataset", "trl_environment", "trl_rollout"],
     "msgrpo_hub.interop.verifiers_taskset": ["GameEnv", "GameHarness", "GameTaskset"],
@@ -110,8 +89,3 @@ def test_the_code_of_the_cards_imports_public_names_only(page: Path) -> None:
     lines = re.findall(r"^from (msgrpo_hub\S*) import (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     used = {(module, name) for module, names in lines for name in names.split(", ")}
     assert not {f"{module}.{name}" for module, name in used if name not in PUBLIC.get(module, [])}
-
-
-def test_the_space_imports_public_names_and_those_listed_for_it() -> None:
-    allowed = {module: PUBLIC.get(module, []) + SPACE.get(module, []) for module in PUBLIC | SPACE}
-    assert outside((ROOT / "space_app").rglob("*.py"), allowed) == set()

@@ -85,13 +85,3 @@ def test_playing_loads_no_library_that_it_does_not_use(arguments: str) -> None:
     unused = {"gymnasium", "pyarrow", "jinja2", "huggingface_hub", "matplotlib", "tqdm", "tomli_w"}
     program = f"import sys; from msgrpo_hub.cli import main; main(sys.argv[1:]); assert not {unused!r} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program, *arguments.split()], check=True, capture_output=True)
-
-
-@pytest.mark.parametrize(("given", "used"), [(None, "1"), ("0", "0")])
-def test_the_command_asks_for_huge_pages_before_torch_is_there_to_allocate(given: str | None, used: str) -> None:
-    name = "THP_MEM_ALLOC_ENABLE"
-    before = "import os, sys; from msgrpo_hub.cli import main; assert 'torch' not in sys.modules"
-    program = f"{before}; main(['games']); print(os.environ['{name}'])"
-    others = {key: value for key, value in os.environ.items() if key != name} | ({name: given} if given else {})
-    done = subprocess.run([sys.executable, "-c", program], env=others, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == used

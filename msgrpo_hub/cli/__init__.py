@@ -10,15 +10,10 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib import import_module
-from pathlib import Path
-from types import FrameType
-from typing import TextIO
 
 from msgrpo_hub import __version__
-from msgrpo_hub.cli.flags import Parser, check_flags
+from msgrpo_hub.cli.flags import Parser
 from msgrpo_hub.errors import UserError, unknown
 
 COMMANDS = {
@@ -54,16 +49,18 @@ def main(arguments: list[str] | None = None) -> None:
     logging.getLogger("msgrpo_hub").setLevel(logging.INFO)
     given = sys.argv[1:] if arguments is None else arguments
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by the shell, as in `msgrpo games >&-`
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+        if getattr(sys, name) is None:  # closed by the shell, as in `msgrpo games 2>&-`
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets "?" for a line of a table
     try:
         options = parse(given)
-        with _signals_as_ctrl_c():
-            options.run(options)
-            sys.stdout.flush()
+        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # Windows has no SIGHUP
+            if signal.getsignal(number) is signal.SIG_DFL:  # not ignored, as by `nohup`
+                signal.signal(number, _end)
+        options.run(options)
+        sys.stdout.flush()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -72,58 +69,26 @@ def main(arguments: list[str] | None = None) -> None:
         notes = getattr(end, "__notes__", []) or [KEPT[name] for name in given[:1] if name in KEPT]
         print("; ".join(["interrupted" if number == signal.SIGINT else f"ended by {number.name}", *notes]), file=sys.stderr)
         sys.exit(128 + number)
-    except OSError as error:
-        if not _is_closed(sys.stdout):
-            _say_disk(error)
-        elif not isinstance(error, BrokenPipeError):  # a reader such as `head` may close the pipe
-            print(f"error: cannot write to the standard output ({error.strerror}): expected room, or a terminal", file=sys.stderr)
+    except OSError as error:  # of a disk, or of standard output
+        from msgrpo_hub.storage.files import AGAIN, DISK
+
+        no_folder = error.filename and error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+        if not no_folder and error.errno not in (*DISK, errno.EPIPE):
+            raise
+        remedy = "name another folder" if no_folder else f"make room or allow it, then {AGAIN}"
+        if error.errno != errno.EPIPE:  # a reader such as `head` may close the pipe
+            file = f"use {str(error.filename)!r}" if error.filename else "write to a file or standard output"
+            print(f"error: cannot {file} ({os.strerror(error.errno or 0)}): {remedy}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:  # Python would report it again at its exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2)
 
 
-def _say_disk(error: OSError) -> None:
-    """Reports a full or forbidden disk, or a path that cannot be a folder. Raises every other error."""
-    from msgrpo_hub.storage.files import AGAIN, DISK
-
-    no_folder = error.filename and error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
-    if not no_folder and error.errno not in DISK:
-        raise error
-    remedy = "name another folder" if no_folder else f"make room or allow it, then {AGAIN}"
-    print(f"error: cannot use {str(error.filename or 'a file')!r} ({os.strerror(error.errno or 0)}): {remedy}", file=sys.stderr)
-
-
-def _is_closed(stream: TextIO) -> bool:
-    """Whether a stream of this process is closed; if so, drops its buffer."""
-    try:
-        number = stream.fileno()
-    except OSError:  # a stream in memory
-        return False
-    try:
-        os.write(number, b"\n")
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
-        return True
-    return False
-
-
-@contextmanager
-def _signals_as_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP end a command as Ctrl-C does, unless they have a handler or are ignored, as by `nohup`."""
-
-    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise KeyboardInterrupt(signal.Signals(number))
-
-    changed = []
-    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            with suppress(ValueError):  # only the main thread may set a handler
-                signal.signal(number, end)
-                changed.append(number)
-    try:
-        yield
-    finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
+def _end(number: int, _: object) -> None:
+    """Ends a command as Ctrl-C does."""
+    raise KeyboardInterrupt(signal.Signals(number))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -146,5 +111,4 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             command.description = " ".join((add.__doc__ or summary).split())
             add(command)
             command.set_defaults(run=getattr(room, f"run_{name}"))
-            check_flags(arguments[1:], command)
     return parser.parse_args(arguments)

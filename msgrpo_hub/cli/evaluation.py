@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.cli.flags import add_fields, add_json, as_flags, given_fields, print_next, print_text, read_as, read_path, show
+from msgrpo_hub.cli.flags import add_fields, add_json, as_flags, given_fields, print_next, read_as, show
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.play import PLAYERS, quiet_loading
 from msgrpo_hub.downloads.names import without_secrets
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.fields import Count, Price
 from msgrpo_hub.players.settings import PlayerSettings
 
@@ -27,7 +27,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     flag("players", nargs="+", metavar="PLAYER", help=PLAYERS)
     flag("--suite", default="quick", help=f"{', '.join(suite_names())}, or a TOML file. Default: quick")
     text = "gets the results. Default: runs/eval"
-    flag("--output-dir", type=read_path, default=Path("runs/eval"), metavar="DIR", help=text)
+    flag("--output-dir", type=Path, default=Path("runs/eval"), metavar="DIR", help=text)
     text = "plays of each board, each with its own dynamics and sampling: shows how much a run varies, and pass@k. Default: 1, "
     flag("--repeats", type=read_as(Count), metavar="K", help=f"{text}or the number of the suite")
     text = "episodes played at a time. Rounding of a local model depends on the batch size, so another size is another run. "
@@ -60,17 +60,15 @@ def run_eval(options: argparse.Namespace) -> None:
         return
     if options.price_in is not None or options.price_out is not None:
         raise UserError("--price-in and --price-out are rates for an estimate: expected --estimate as well")
-    settings, private = PlayerSettings(**given_fields(options, PlayerSettings)), getattr(options, "private", None)
-    if not options.push_to_hub and private is not None:
+    if not options.push_to_hub and options.private is not None:
         raise UserError("--private and --public are for a push: expected --push-to-hub USER/NAME as well")
-    repos = [repo for repo in (options.push_to_hub, options.checkpoint_repo) if repo]
-    if repos:
+    for repo in filter(None, (options.push_to_hub, options.checkpoint_repo)):
         from msgrpo_hub.hub.uploading import check_repo_id, check_token
 
-        for repo in repos:
-            check_repo_id(repo)
-            check_token()
-    how: dict[str, Any] = {"settings": settings, "batch_size": options.batch_size, "repeats": options.repeats}
+        check_repo_id(repo)
+        check_token()
+    how: dict[str, Any] = {"batch_size": options.batch_size, "repeats": options.repeats}
+    how["settings"] = PlayerSettings(**given_fields(options, PlayerSettings))
     if options.checkpoint_repo:
         from msgrpo_hub.hub.checkpoints import fetch_evaluation, push_evaluation
 
@@ -81,12 +79,10 @@ def run_eval(options: argparse.Namespace) -> None:
     results = evaluate(options.players, options.suite, options.output_dir, **how)
 
     # 3) tables, failures and a push
-    def tables() -> str:
-        parts = ["\n".join(filter(None, [results_table(results), repeat_table(results)])), semantic_table(results)]
-        return "\n".join(["\n\n".join(filter(None, parts)), *near_draws(results)])
-
+    tables = "\n".join(filter(None, [results_table(results), repeat_table(results)]))
+    tables = "\n".join(["\n\n".join(filter(None, [tables, semantic_table(results)])), *near_draws(results)])
     show(
-        lambda: [{**run.config, "folder": str(run.folder), **run.summary, "failures": run.failures} for run in results],
+        [{**run.config, "folder": str(run.folder), **run.summary, "failures": run.failures} for run in results],
         tables,
         as_json=options.json,
         sort_keys=True,
@@ -94,14 +90,14 @@ def run_eval(options: argparse.Namespace) -> None:
     incomplete = [result for result in results if not result.complete]
     for result in incomplete:
         print(f"incomplete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)
-        print_text("\n".join(f"    {reason}" for reason in result.reasons[:3]), error=True)  # the run's file has all
+        print(*(f"    {plain(reason)}" for reason in result.reasons[:3]), sep="\n", file=sys.stderr)  # the run's file has all
     if incomplete:
         raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
     if options.push_to_hub:
         from msgrpo_hub.hub.results import push_results
 
         runs = [result.folder for result in results]
-        pushed = push_results(options.output_dir, options.push_to_hub, private=private, runs=runs)
+        pushed = push_results(options.output_dir, options.push_to_hub, private=options.private, runs=runs)
         show_pushed(pushed, quiet=options.json, next_command=f"msgrpo leaderboard {options.push_to_hub}")
     folder = shlex.quote(str(options.output_dir))
     print_next(f"msgrpo report {folder}", f"msgrpo verify {folder}")
@@ -115,10 +111,9 @@ def _estimate(options: argparse.Namespace) -> None:
     rates = (options.price_in, options.price_out)
     price = (rates[0] or 0.0, rates[1] or 0.0) if rates != (None, None) else None
     suite, given = load_suite(options.suite), given_fields(options, PlayerSettings)
-    suite = replace(suite, repeats=options.repeats) if options.repeats else suite
-    settings = PlayerSettings(**given)
+    suite, settings = replace(suite, repeats=options.repeats or suite.repeats), PlayerSettings(**given)
     estimates = [estimate(name, suite, options.output_dir, settings, options.batch_size, price) for name in options.players]
-    show(lambda: estimates, lambda: "\n\n".join(map(estimate_table, estimates)), as_json=options.json)
+    show(estimates, "\n\n".join(map(estimate_table, estimates)), as_json=options.json)
     more = {} if options.batch_size == BATCH else {"batch_size": options.batch_size}
     more |= {"repeats": options.repeats} if options.repeats else {}
     flags = as_flags({"suite": options.suite, "output_dir": options.output_dir} | more | given)
@@ -128,7 +123,7 @@ def _estimate(options: argparse.Namespace) -> None:
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Compare two evaluated players on the tasks that both have played: paired differences with intervals and p-values."""
     for name, text in (("first", "the baseline"), ("second", "the player compared with it")):
-        parser.add_argument(name, type=read_path, metavar=name.upper(), help=f"folder with the results of {text}")
+        parser.add_argument(name, type=Path, metavar=name.upper(), help=f"folder with the results of {text}")
     text = "compare two training methods: each folder has the results of one checkpoint per training seed"
     parser.add_argument("--methods", action="store_true", help=text)
     add_json(parser)
@@ -140,13 +135,13 @@ def run_compare(options: argparse.Namespace) -> None:
 
     if options.methods:
         methods = compare_methods(options.first, options.second)
-        show(lambda: [asdict(row) for row in methods], lambda: methods_table(methods), as_json=options.json)
+        show([asdict(row) for row in methods], methods_table(methods), as_json=options.json)
         return
     compared = compare(options.first, options.second)
     rows = [asdict(row) for row in compared]
     for row, data in zip(compared, rows, strict=True):
         data["rewards"]["verdict"], data["success"]["verdict"] = row.rewards.verdict, row.success.verdict
-    show(lambda: rows, lambda: comparison_table(compared), as_json=options.json)
+    show(rows, comparison_table(compared), as_json=options.json)
     if options.first.parent == options.second.parent:
         print_next(f"msgrpo report {shlex.quote(str(options.first.parent))}")
 
@@ -154,7 +149,7 @@ def run_compare(options: argparse.Namespace) -> None:
 def add_verify(parser: argparse.ArgumentParser) -> None:
     """Replay the stored actions of every episode and recompute scores and summaries. Fails if a record differs from the rules."""
     text = "filled by `msgrpo eval`, or by `msgrpo train` with --save-rollouts"
-    parser.add_argument("folder", type=read_path, metavar="DIR", help=text)
+    parser.add_argument("folder", type=Path, metavar="DIR", help=text)
     add_json(parser)
 
 
@@ -167,7 +162,7 @@ def run_verify(options: argparse.Namespace) -> None:
     for row in checked:
         lines.append(f"{'WRONG' if row['problems'] else 'ok':<6}{row['episodes']:>6} episodes  {row['player']} · {row['task']}")
         lines += [f"      {problem}" for problem in (*row["problems"][:3], *row["unchecked"])]
-    show(lambda: checked, lambda: "\n".join(lines), as_json=options.json)
+    show(checked, "\n".join(lines), as_json=options.json)
     if wrong:
         raise UserError(f"{len(wrong)} of {len(checked)} runs do not agree with the rules: do not trust these results")
     print(f"\nnot checked: {NOT_CHECKED}", file=sys.stderr)
@@ -178,8 +173,8 @@ def run_verify(options: argparse.Namespace) -> None:
 
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Write one self-contained HTML page with the tables, plots and replays of evaluated players."""
-    parser.add_argument("folder", type=read_path, metavar="DIR", help="filled by `msgrpo eval`")
-    parser.add_argument("--output", type=read_path, metavar="FILE", help="the page. Default: report.html in DIR")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="filled by `msgrpo eval`")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the page. Default: report.html in DIR")
     text = "the player that comes first and that the others are compared with. Default: the first model without an adapter"
     parser.add_argument("--baseline", default="", metavar="PLAYER", help=text)
     add_json(parser, "print the path of the page as JSON")
@@ -188,9 +183,6 @@ def add_report(parser: argparse.ArgumentParser) -> None:
 def run_report(options: argparse.Namespace) -> None:
     from msgrpo_hub.rendering.report import write_report
 
-    output = options.output or options.folder / "report.html"
-    if output.is_dir():
-        raise UserError(f"--output {str(output)!r} is a folder: expected the name of a file")
-    path = write_report(options.folder, output, options.baseline)
-    show(lambda: {"report": str(path)}, lambda: str(path), as_json=options.json)
+    path = write_report(options.folder, options.output or options.folder / "report.html", options.baseline)
+    show({"report": str(path)}, str(path), as_json=options.json)
     print_next(f"open {shlex.quote(str(path))} in a browser")

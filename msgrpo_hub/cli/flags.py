@@ -8,23 +8,31 @@ import dataclasses
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from msgrpo_hub.downloads.inspection import read_object
 from msgrpo_hub.errors import UserError, plain, shown, unknown
 from msgrpo_hub.fields import misfit
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line. It refuses empty values, and names the nearest flag for an unknown one."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see {self.prog} --help")
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
+        for argument in () if self._subparsers else args or ():
+            flag, equals, value = argument.partition("=") if argument.startswith("--") else ("", "=", argument)
+            if flag == "--" and not equals:  # only arguments follow
+                break
+            if flag and flag not in self._option_string_actions:
+                raise unknown("flag", flag, self._option_string_actions)
+            if equals and not value:
+                self.error(f"an empty text{f' after {flag}' if flag else ''}: expected a value")
+        return super().parse_known_args(args, namespace)
 
 
 def add_fields(
@@ -49,8 +57,7 @@ def add_fields(
         if hint is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         elif get_origin(hint) is dict:
-            example = '{"enable_thinking": false}' if field.name == "chat_template_kwargs" else '{"reasoning_effort": "low"}'
-            group.add_argument(flag, type=partial(_read_json, field.name, example), metavar="JSON", **common)
+            group.add_argument(flag, type=read_json, metavar="JSON", **common)
         elif get_origin(hint) is Literal:
             group.add_argument(flag, choices=get_args(hint), **common)
         else:
@@ -88,23 +95,16 @@ def read_as(hint: Any) -> Callable[[str], Any]:
     return read
 
 
-def read_path(text: str) -> Path:
-    """Reads the text of a flag as a path that a file or a folder can have."""
+def read_json(text: str) -> dict[str, Any]:
     try:
-        Path(text).stat()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        pass  # opening it raises an error later
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise argparse.ArgumentTypeError(f"{shown(text)} is no path ({why})") from error
-    return Path(text)
-
-
-def _read_json(name: str, example: str, text: str) -> dict[str, Any]:
-    try:
-        return read_object(text, name, example)
-    except UserError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)}: expected a JSON object in quotes, such as '{{\"enable_thinking\": false}}'"
+        )
+    return value
 
 
 def given_fields(options: argparse.Namespace, config: type[Any]) -> dict[str, Any]:
@@ -140,33 +140,6 @@ def field_docs(config: type[Any]) -> dict[str, str]:
     return docs
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The flags and arguments of a parser and of its subcommands."""
-    for action in parser._actions:
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from _actions(command)
-
-
-def check_flags(given: list[str], parser: argparse.ArgumentParser) -> None:
-    """Refuses flags that do not exist, naming the nearest, and empty texts, unless the flag's default is one."""
-    actions = list(_actions(parser))
-    known = [option for action in actions for option in action.option_strings]
-    for argument in given:
-        name = argument.partition("=")[0]
-        if name == "--":  # only arguments follow
-            break
-        if name.startswith("--") and name not in known:
-            raise unknown("flag", name, known)
-    may_be_empty = [option for action in actions if action.type is str for option in action.option_strings]
-    for before, argument in pairwise(["", *given]):
-        flag, equals, value = argument.partition("=") if argument.startswith("--") else (before, "=", argument)
-        if equals and not value and flag not in may_be_empty:
-            where = f"an empty text after {flag}" if flag in known else "an empty argument"
-            raise UserError(f"{where}: expected a value; see {parser.prog} --help")
-
-
 # ---- output: data on standard output, the next command on standard error
 
 
@@ -175,17 +148,10 @@ def add_json(parser: argparse._ActionsContainer, text: str = "print JSON instead
     parser.add_argument("--json", action="store_true", help=text)
 
 
-def show(data: Callable[[], Any], text: Callable[[], str], *, as_json: bool, sort_keys: bool = False) -> None:
-    """Prints data as JSON or as text, and computes only that."""
-    if as_json:
-        print(json.dumps(data(), indent=2, sort_keys=sort_keys))
-    else:
-        print_text(text())
-
-
-def print_text(text: str, *, error: bool = False) -> None:
-    """Prints lines from elsewhere without control characters."""
-    print("\n".join(map(plain, text.split("\n"))), file=sys.stderr if error else sys.stdout)
+def show(data: Any, text: str, *, as_json: bool, sort_keys: bool = False) -> None:
+    """Prints data as JSON, or else as text without control characters."""
+    plain_text = "\n".join(map(plain, text.split("\n")))
+    print(json.dumps(data, indent=2, sort_keys=sort_keys) if as_json else plain_text)
 
 
 def print_next(*commands: str) -> None:

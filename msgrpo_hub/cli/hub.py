@@ -6,15 +6,14 @@ import argparse
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgrpo_hub.cli.flags import add_json, print_next, read_path, show
+from msgrpo_hub.cli.flags import add_json, print_next, show
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError
 
@@ -31,7 +30,6 @@ class Kind(NamedTuple):
     """Help for the folder it is made from; empty if it is not made from one."""
     takes: tuple[str, ...] = ()
     """The flags in `SOME` that apply to it."""
-    visibility: str = "a new one gets the visibility of your settings"
 
 
 KINDS = {
@@ -44,11 +42,10 @@ KINDS = {
     ),
     "rollouts": Kind(
         "hub.rollouts",
-        "the episodes of a run as a dataset, private by default",
+        "the episodes of a run as a dataset, private unless --public is given",
         "msgrpo push adapter {folder} USER/NAME --rollouts {repo}",
         "of `train --save-rollouts`, or of `eval`",
         ("message",),
-        "a new one is private, unless --public is given",
     ),
     "results": Kind(
         "hub.results",
@@ -89,15 +86,21 @@ SOME = {
 
 def add_push(parser: argparse.ArgumentParser) -> None:
     """Push an adapter, rollouts, results, the built-in base, the demo or a game to the Hub."""
-    _add_push_flags(parser)
     parser.epilog = "`msgrpo push KIND --help` shows the flags of a kind."
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND", parser_class=type(parser))
-    for name, kind in KINDS.items():  # the flags may stand before or after the kind
+    for name, kind in KINDS.items():
         own = kinds.add_parser(name, help=kind.help, description=kind.help)
-        _add_push_flags(own, kind.takes)
         if kind.folder:
-            own.add_argument("folder", type=read_path, metavar="DIR", help=kind.folder)
+            own.add_argument("folder", type=Path, metavar="DIR", help=kind.folder)
         own.add_argument("repo", metavar="REPO", help="USER/NAME on the Hub")
+        for flag in kind.takes:
+            text, metavar = SOME[flag]
+            own.add_argument(f"--{flag}", metavar=metavar, help=text, required=flag == "game")
+        add_visibility(own)
+        own.add_argument("--revision", metavar="BRANCH", help="a branch instead of main; made where it is missing")
+        own.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
+        own.add_argument("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed into a new folder instead")
+        add_json(own)
 
 
 def add_visibility(parser: argparse.ArgumentParser) -> None:
@@ -105,38 +108,20 @@ def add_visibility(parser: argparse.ArgumentParser) -> None:
     either = parser.add_mutually_exclusive_group()
     for flag, private in (("--private", True), ("--public", False)):
         text = f"make a new repository {flag[2:]}; an existing repository must have this visibility"
-        either.add_argument(flag, dest="private", action="store_const", const=private, default=argparse.SUPPRESS, help=text)
-
-
-def _add_push_flags(flags: argparse.ArgumentParser, takes: Collection[str] = ()) -> None:
-    """The flags of a push. Flags that the kind refuses have no help."""
-    flags.argument_default = argparse.SUPPRESS  # a flag before the kind is not undone by the kind's own default
-    add_visibility(flags)
-    flags.add_argument("--revision", metavar="BRANCH", help="a branch instead of main; made where it is missing")
-    flags.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
-    for name, (text, metavar) in SOME.items():
-        flags.add_argument(f"--{name}", metavar=metavar, help=text if name in takes else argparse.SUPPRESS)
-    flags.add_argument("--dry-run", type=read_path, metavar="FOLDER", help="write what would be pushed into a new folder instead")
-    add_json(flags)
+        either.add_argument(flag, dest="private", action="store_const", const=private, help=text)
 
 
 def run_push(options: argparse.Namespace) -> None:
-    # 1) check the flags
-    kind, given = KINDS[options.kind], vars(options)
-    for name in SOME:
-        if name in given and name not in kind.takes:
-            owners = " and ".join(f"`msgrpo push {owner}`" for owner, other in KINDS.items() if name in other.takes)
-            raise UserError(f"--{name} is for {owners}: expected none with `msgrpo push {options.kind}`")
-    if options.kind == "env" and "game" not in given:
-        raise UserError("`msgrpo push env` without --game: expected one, as its --help says")
+    from msgrpo_hub.hub.uploading import Where
+
+    kind, flags = (
+        KINDS[options.kind],
+        {("commit_message" if name == "message" else name): of for name, of in vars(options).items()},
+    )
     if options.kind == "adapter":
         quiet_loading(options.repo)
-    from msgrpo_hub.hub.uploading import Where, check_repo_id
-
-    # 2) push, or write the files
     module = import_module(f"msgrpo_hub.{kind.module}")
-    flags = {"commit_message" if name == "message" else name: value for name, value in given.items() if name != "folder"}
-    source = [options.folder, options.repo] if kind.folder else [options.repo]
+    source = [flags.pop("folder"), options.repo] if kind.folder else [options.repo]
 
     def call(verb: str, *more: Path) -> Any:
         function = getattr(module, f"{verb}_{options.kind}")
@@ -144,51 +129,40 @@ def run_push(options: argparse.Namespace) -> None:
         taken |= {*Where.__annotations__} if "where" in taken else set()
         return function(*source, *more, **{name: value for name, value in flags.items() if name in taken})
 
-    if "dry_run" in given:
-        _dry_run(options, lambda folder: call("stage", folder))
+    if options.dry_run:
+        _dry_run(options.dry_run, lambda folder: call("stage", folder), as_json=options.json)
         return
-    for name in filter(None, (options.repo, given.get("rollouts"))):
-        check_repo_id(name)
-    visible = kind.visibility if "private" not in given else "private" if given["private"] else "public"
-    print(f"pushing to {options.repo} ({visible})", file=sys.stderr)
     pushed = call("push")
-    next_command = kind.next_command.format(folder=shlex.quote(str(given.get("folder"))), repo=options.repo)
-    show_pushed(pushed, as_json="json" in given, next_command=next_command)
+    next_command = kind.next_command.format(folder=shlex.quote(str(source[0])), repo=options.repo)
+    show_pushed(pushed, as_json=options.json, next_command=next_command)
 
 
 def show_pushed(pushed: Any, *, next_command: str, as_json: bool = False, quiet: bool = False) -> None:
     """Prints the URL or all of `pushed` as JSON, unless the command has printed other data, and a summary on standard error."""
     if not quiet:
-        show(lambda: asdict(pushed), lambda: str(pushed.pull_request or pushed.url), as_json=as_json)
+        show(asdict(pushed), str(pushed.pull_request or pushed.url), as_json=as_json)
     sent = f"{len(pushed.changed)} files in one commit" if pushed.changed else "nothing, the repository holds all of it already"
     visible = "private" if pushed.private else "public"
     print(f"pushed {sent}; {pushed.repo_id} is {visible}, at {pushed.commit[:12]}", file=sys.stderr)
     print_next(next_command)
 
 
-def _dry_run(options: argparse.Namespace, stage: Callable[[Path], object]) -> None:
+def _dry_run(folder: Path, stage: Callable[[Path], object], *, as_json: bool) -> None:
     """Writes and lists the files of a push, after the same checks."""
     from msgrpo_hub.hub.uploading import check_files, files_in
     from msgrpo_hub.storage.files import disk_errors
 
-    folder, staged = options.dry_run, options.dry_run / ".new"  # a kill may have left the latter
-    new = not folder.exists()
-    if not new and (not folder.is_dir() or {*folder.iterdir()} - {staged}):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{str(folder)!r} exists and is not empty: expected a new or an empty folder")
     with disk_errors(folder, lambda: "nothing was left there"):
         try:
-            shutil.rmtree(staged, ignore_errors=True)
-            staged.mkdir(parents=True)
-            stage(staged)
-            check_files(files := files_in(staged))
-            sizes = {name: path.stat().st_size for name, path in files.items()}
-            for path in staged.iterdir():
-                path.rename(folder / path.name)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
-            if new:
-                with suppress(OSError):  # it is not empty after a success
-                    folder.rmdir()
+            folder.mkdir(parents=True, exist_ok=True)
+            stage(folder)
+            check_files(files := files_in(folder))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        sizes = {name: path.stat().st_size for name, path in files.items()}
     lines = [f"{size:>10}  {name}" for name, size in sizes.items()]
-    show(lambda: {"folder": str(folder), "files": list(sizes)}, lambda: "\n".join(lines), as_json=hasattr(options, "json"))
+    show({"folder": str(folder), "files": list(sizes)}, "\n".join(lines), as_json=as_json)
     print_next(f"look at {folder}/README.md, then push without --dry-run")

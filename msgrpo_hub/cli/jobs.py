@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from msgrpo_hub.cli.flags import as_flags, given_fields, print_next, print_text, read_as, read_path, show
+from msgrpo_hub.cli.flags import as_flags, given_fields, print_next, read_as, show
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.fields import Count, is_import
 from msgrpo_hub.players.settings import PlayerSettings
 
@@ -49,7 +49,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         text = "a variable of this environment that the job gets as a secret, such as WANDB_API_KEY, besides the Hub's token"
         flag("--secret", action="append", default=[], metavar="NAME", help=text)
         text = "run this wheel, which is uploaded, instead of the release in the index"
-        flag("--wheel", type=read_path, metavar="FILE", help=text)
+        flag("--wheel", type=Path, metavar="FILE", help=text)
         flag("--dry-run", action="store_true", help="print the machine, the cost and the command, and send nothing")
 
 
@@ -73,11 +73,11 @@ def run_jobs(options: argparse.Namespace) -> None:
     # 2) the machine and the cost, before anything is sent
     times = f"{job.attempts} attempts of " if job.attempts > 1 else ""
     cost = job.cost(job.timeout * job.attempts)
-    most = f"; at most {_dollars(cost)} for {times}{_time(job.timeout)}" if cost is not None else ""
+    most = f"; at most ${math.ceil(round(100 * cost, 6)) / 100:.2f} for {times}{_time(job.timeout)}" if cost is not None else ""
     print(f"{job.machine}{most}, as the Hub says now", file=sys.stderr)
     print(f"the state of the run goes to {job.state} (private)", file=sys.stderr)
     if options.dry_run:
-        show(lambda: _data(job), lambda: " ".join(["msgrpo", *job.arguments]), as_json=options.json)
+        show(_data(job), " ".join(["msgrpo", *job.arguments]), as_json=options.json)
         return
 
     # 3) the job, its log and its result
@@ -87,11 +87,10 @@ def run_jobs(options: argparse.Namespace) -> None:
     ended = _follow(sent)
     seconds = (ended.durations.running_secs or 0) if ended.durations else 0
     cost = job.cost(seconds)
-    paid = f", about {_dollars(cost)}" if cost is not None else ""
+    paid = f", about ${cost:.2f}" if cost is not None else ""
     print(f"{ended.status.stage.lower()} after {_time(seconds)}{paid}", file=sys.stderr)
     if options.json:
-        about = {"id": ended.id, "url": ended.url, "stage": ended.status.stage}
-        show(lambda: about | _data(job), str, as_json=True)
+        show({"id": ended.id, "url": ended.url, "stage": ended.status.stage} | _data(job), "", as_json=True)
     if ended.status.stage != "COMPLETED":
         why = f" ({ended.status.message})" if ended.status.message else ""
         again = "the same command again goes on with the run"
@@ -117,8 +116,8 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     _check_portable(asdict(config), ("model", "init_adapter", "chat_template"), (*CHOICES,))
     check_push(config, options.push_to_hub, options.base)
     check_same_run(config, options.checkpoint_repo)
-    plain = asdict(TrainConfig())
-    values = {name: value for name, value in asdict(config).items() if value != plain[name]}
+    defaults = asdict(TrainConfig())
+    values = {name: value for name, value in asdict(config).items() if value != defaults[name]}
     typed = given_fields(options, TrainConfig)
     values |= {name: typed[name] for name in RESUMABLE_FIELDS if name in typed}  # a resumed run would keep its own
     values["checkpoint_every"] = MINUTES if options.checkpoint_every is None else options.checkpoint_every
@@ -140,8 +139,9 @@ def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
     if options.suite.endswith(".toml") or exists(options.suite):
         raise UserError(f"--suite {options.suite!r} is a file of this machine: expected the name of a built-in suite")
     load_suite(options.suite)
+    built_in = (POCKET, *built_in_adapters())  # the same on every machine
     for player in options.players:
-        if player.startswith("dqn:") or any(_is_here(part) for part in player.split("+")):
+        if player.startswith("dqn:") or any(exists(part) and part not in built_in for part in player.split("+")):
             raise UserError(f"{player!r} is on this machine only: expected a player that the job can load; push it first")
     values = given_fields(options, PlayerSettings)
     _check_portable(values, ("chat_template",), ("prompt_format",))
@@ -153,16 +153,12 @@ def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _is_here(name: str) -> bool:
-    """Whether a name is a file or folder of this machine; built-in models have the same names everywhere."""
-    return exists(name) and name not in (POCKET, *built_in_adapters())
-
-
 def _check_portable(values: dict[str, Any], files: tuple[str, ...], choices: tuple[str, ...]) -> None:
     """Raises `UserError` if a setting names a file or code of this machine, which a job does not have."""
     for name in (*files, *choices):
         value = str(values.get(name, ""))
-        if (name in files and _is_here(value)) or (name in choices and is_import(value)):
+        here = name in files and exists(value) and value not in (POCKET, *built_in_adapters())
+        if here or (name in choices and is_import(value)):
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} {value!r} is on this machine only: expected a value that the job can load, such as a Hub id")
 
@@ -171,19 +167,9 @@ def _arguments(options: argparse.Namespace, command: list[str], values: dict[str
     """A command of `msgrpo` with its flags. Values are joined to them, so that the client takes none for a file to upload."""
     values |= {"push_to_hub": options.push_to_hub, "checkpoint_repo": options.checkpoint_repo}
     flags = ["=".join(as_flags({name: value})) for name, value in values.items()]
-    if (private := getattr(options, "private", None)) is not None:
-        flags.append("--private" if private else "--public")
+    if options.private is not None:
+        flags.append("--private" if options.private else "--public")
     return (*command, *flags)
-
-
-def _dollars(amount: float) -> str:
-    """Rounded up, since it is the most.
-
-    >>> _dollars(0.024), _dollars(0.00021), _dollars(3.0)
-    ('$0.03', '$0.0003', '$3.00')
-    """
-    digits = 2 if amount >= 0.01 else 4
-    return f"${math.ceil(round(amount * 10**digits, 6)) / 10**digits:.{digits}f}"
 
 
 def _time(seconds: float) -> str:
@@ -201,7 +187,7 @@ def _follow(sent: JobInfo) -> JobInfo:
 
     try:
         for line in jobs.follow(sent):
-            print_text(line, error=True)
+            print(plain(line), file=sys.stderr)
         return jobs.inspect(sent)
     except (KeyboardInterrupt, UserError) as end:
         goes_on = f"the job goes on: watch it with `hf jobs logs --follow {sent.id}`, end it with `hf jobs cancel {sent.id}`"

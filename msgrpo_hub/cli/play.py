@@ -14,30 +14,16 @@ from typing import Any, get_args
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import system_text
-from msgrpo_hub.cli.flags import add_fields, add_json, field_docs, given_fields, print_next, print_text, read_as, show
+from msgrpo_hub.cli.flags import add_fields, add_json, field_docs, given_fields, print_next, read_as, show
 from msgrpo_hub.downloads.names import built_in_adapters, without_secrets
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Number
-from msgrpo_hub.games import (
-    FURTHER,
-    Game,
-    Split,
-    all_games,
-    distinct_boards,
-    episode_seed,
-    is_remote,
-    make_game,
-    render_text,
-    splits_of,
-)
+from msgrpo_hub.games import FURTHER, Game, all_games, episode_seed, make_game, render_text
 from msgrpo_hub.models.load_options import Device, LoadOptions
 from msgrpo_hub.players.registry import SCRIPTED, ModelPlayer, find_player, make_player
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes, replayed_states
-
-SHOWN: tuple[tuple[Split, int], ...] = (("validation", 50), ("test", 50), ("test", 200))
-"""Splits and numbers of episodes whose boards are counted: the suites quick, paper and standard."""
 
 ABOUT = ("id", "rows", "columns", "horizon", "actions", "reward_range", "instructions", "rules")
 """Attributes of a game that `msgrpo games --json` prints."""
@@ -53,67 +39,34 @@ def add_games(parser: argparse.ArgumentParser) -> None:
 
 
 def run_games(options: argparse.Namespace) -> None:
-    if not options.game and not options.suite:
-        _list_games(options)
+    if not options.game:
+        if options.suite:
+            raise UserError("a suite of no games: expected their ids, such as `msgrpo games FrozenLake-NotSlippery-v1 --suite`")
+        games = [*all_games().values()]
+        lines = (
+            f"{g.id:<27} {g.rows}×{g.columns}, {g.horizon} turns, rewards of a step in {list(g.reward_range)}" for g in games
+        )
+        show([{name: getattr(game, name) for name in ABOUT} for game in games], "\n".join(lines), as_json=options.json)
+        # ids that differ only in the size of the board are joined: Lake-2x2-v1 … Lake-8x8-v1
+        sizes = [[*same] for _, same in groupby(FURTHER, lambda name: re.sub(r"-\d+x\d+-", "-", name))]
+        further = f"Of others, and variants of ours: {', '.join(' … '.join(dict.fromkeys([ids[0], ids[-1]])) for ids in sizes)}"
+        print(textwrap.fill(further, 100, subsequent_indent="    ", break_on_hyphens=False), file=sys.stderr)
+        print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
         return
     from msgrpo_hub.evaluation.suites import hash_of  # slow to import
 
     if options.suite:
-        if not options.game:
-            raise UserError("a suite of no games: expected their ids, such as `msgrpo games FrozenLake-NotSlippery-v1 --suite`")
         tasks = [f'"{game_id}" = "{hash_of(game_id)}"' for game_id in dict.fromkeys(options.game)]
         print("\n".join(["episodes = 50", "", "[tasks]", *tasks]))
         print_next("write it to mine.toml, then: msgrpo eval random --suite mine.toml")
         return
     games = [make_game(game_id) for game_id in options.game]
-    show(
-        lambda: [
-            {name: getattr(game, name) for name in ABOUT} | {"task_hash": hash_of(game.id), "boards": _boards(game)}
-            for game in games
-        ],
-        lambda: "".join(
-            f"{game.id}   task hash {hash_of(game.id)}\n{game.instructions}\n{', '.join(game.actions)}\n"
-            + "\n".join([*game.rules, _boards_line(game), "\n"])
-            for game in games
-        ).removesuffix("\n"),
-        as_json=options.json,
-    )
+    texts = [
+        "\n".join([f"{g.id}   task hash {hash_of(g.id)}", g.instructions, ", ".join(g.actions), *g.rules, ""]) for g in games
+    ]
+    data = [{name: getattr(game, name) for name in ABOUT} | {"task_hash": hash_of(game.id)} for game in games]
+    show(data, "\n".join(texts), as_json=options.json)
     print_next(f"msgrpo games {games[0].id} --suite > mine.toml")
-
-
-def _boards(game: Game) -> list[dict[str, Any]]:
-    """The number of different boards among the first episodes of a split."""
-    rows = []
-    for split, count in SHOWN:
-        seeds = tuple(episode_seed(game.id, split, index) for index in range(count))
-        rows.append({"split": split, "episodes": count, "boards": distinct_boards(game.id, seeds)})
-    return rows
-
-
-def _boards_line(game: Game) -> str:
-    if is_remote(game):
-        return "Boards: not known here, since the rules run elsewhere; training, validation and test differ by their seeds alone."
-    if not splits_of(game.id).are_apart:
-        return "Boards: too few to divide, so training, validation and test share them."
-    counts = ", ".join(f"{row['episodes']} {row['split']} episodes on {row['boards']}" for row in _boards(game))
-    return f"Boards: each belongs to training, validation or test; {counts}."
-
-
-def _list_games(options: argparse.Namespace) -> None:
-    games = all_games().values()
-    show(
-        lambda: [{name: getattr(game, name) for name in ABOUT} for game in games],
-        lambda: "\n".join(
-            f"{g.id:<27} {g.rows}×{g.columns}, {g.horizon} turns, rewards of a step in {list(g.reward_range)}" for g in games
-        ),
-        as_json=options.json,
-    )
-    # ids that differ only in the size of the board are joined: Lake-2x2-v1 … Lake-8x8-v1
-    groups = [list(sizes) for _, sizes in groupby(FURTHER, lambda name: re.sub(r"-\d+x\d+-", "-", name))]
-    further = ", ".join(group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}" for group in groups)
-    further = f"Of others, and variants of ours: {further}"
-    print_text(textwrap.fill(further, 100, subsequent_indent="    ", break_on_hyphens=False), error=True)
-    print_next("msgrpo play FrozenLake-NotSlippery-v1 --player human")
 
 
 PLAYERS = (
@@ -157,21 +110,19 @@ def run_play(options: argparse.Namespace) -> None:
         raise UserError(f"{player!r} gave no reply on turn {turn} ({episode.error}): try again later")
 
     # 2) show
-    def drawn() -> str:
-        states = replayed_states(game, episode)
-        lines = [f"{render_text(game, states[0])}\n"]
-        for turn, (step, state) in enumerate(zip(episode.steps, states[1:], strict=True), start=1):
-            lines += [f"turn {turn}: {step.completion.text}", f"action {step.action or 'none (' + step.status + ')'}, "]
-            lines[-1] += f"reward {step.reward:g}\n{render_text(game, state)}\n"
-        end = "success" if episode.success else "no success"
-        return "\n".join([*lines, f"{game.id}: {end} after {len(episode.steps)} turns, reward {episode.reward:g}"])
-
+    states = replayed_states(game, episode)
+    drawn = [f"{render_text(game, states[0])}\n"]
+    for turn, (step, state) in enumerate(zip(episode.steps, states[1:], strict=True), start=1):
+        action = f"action {step.action or 'none (' + step.status + ')'}, reward {step.reward:g}"
+        drawn += [f"turn {turn}: {step.completion.text}", action, f"{render_text(game, state)}\n"]
+    end = "success" if episode.success else "no success"
+    drawn.append(f"{game.id}: {end} after {len(episode.steps)} turns, reward {episode.reward:g}")
     steps = [
         {"observation": s.observation, "reply": s.completion.text, "action": s.action, "status": s.status, "reward": s.reward}
         for s in episode.steps
     ]
     about = {"game": episode.game_id, "seed": episode.seed, "reward": episode.reward, "success": episode.success}
-    show(lambda: about | {"steps": steps}, drawn, as_json=options.json)
+    show(about | {"steps": steps}, "\n".join(drawn), as_json=options.json)
     other = "pocket" if options.player == "human" else "human"
     print_next(f"msgrpo play {game.id} --player {other} --seed {options.seed}")
 

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgrpo_hub.cli.flags import add_json, print_next, print_text, read_path, show
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.cli.flags import add_json, print_next, show
+from msgrpo_hub.errors import UserError, plain
 
 if TYPE_CHECKING:
     from msgrpo_hub.hub.leaderboard import Leaderboard
@@ -39,14 +39,9 @@ def run_leaderboard(options: argparse.Namespace) -> None:
 
     board = read_leaderboard(options.source, revision=options.revision)
     shown = board.of_task(options.task) if options.task else board
-
-    def text() -> str:
-        if options.markdown:
-            return as_markdown(shown, at=shown.commit)
-        tables = [make(shown.results, lambda result: short(shown.name(result))) for make in (results_table, semantic_table)]
-        return "\n\n".join(filter(None, [*tables, REPLAYED if shown.results else ""]))
-
-    show(lambda: as_json(shown), text, as_json=options.json, sort_keys=True)
+    tables = [make(shown.results, lambda result: short(shown.name(result))) for make in (results_table, semantic_table)]
+    text = "\n\n".join(filter(None, [*tables, REPLAYED if shown.results else ""]))
+    show(as_json(shown), as_markdown(shown, at=shown.commit) if options.markdown else text, as_json=options.json, sort_keys=True)
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"
@@ -60,13 +55,13 @@ def _report_source(board: Leaderboard) -> None:
     at = f" at {board.commit}" if board.commit else ""
     print(f"\n{board.source}{at}: {len(board.results)} runs, each replayed", file=sys.stderr)
     for name, why in board.refused.items():
-        print_text(f"not listed: {name}: {why}", error=True)
+        print(plain(f"not listed: {name}: {why}"), file=sys.stderr)
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Replay published results and write them for model cards on the Hub: model-index, and .eval_results."""
     _add_source(parser)
-    parser.add_argument("folder", type=read_path, metavar="FOLDER", help="gets the files")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets the files")
     text = "the benchmark dataset as the Hub knows it; needed for .eval_results only"
     parser.add_argument("--benchmark-id", metavar="REPO", help=text)
     add_json(parser, "print the paths as JSON")
@@ -78,7 +73,7 @@ def run_export(options: argparse.Namespace) -> None:
 
     board = read_leaderboard(options.source, revision=options.revision)
     written = write_exports(board, options.folder, benchmark_id=options.benchmark_id)
-    show(lambda: [str(path) for path in written], lambda: "\n".join(map(str, written)), as_json=options.json)
+    show([str(path) for path in written], "\n".join(map(str, written)), as_json=options.json)
     _report_source(board)
     models = [path.parent for path in written if path.name == "model-index.yaml"]
     upload = options.benchmark_id and f"hf upload USER/MODEL {shlex.quote(str(models[0]))}"
@@ -88,15 +83,15 @@ def run_export(options: argparse.Namespace) -> None:
 def add_curves(parser: argparse.ArgumentParser) -> None:
     """Draw runs together: each training seed's line, and the mean of each variant with a 95 % interval over its seeds. A
     variant is a folder of `msgrpo train --seeds`, or runs whose settings differ in nothing but the seed."""
-    parser.add_argument("folders", type=read_path, nargs="+", metavar="FOLDER", help="a run, or a folder of runs at any depth")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a run, or a folder of runs at any depth")
     parser.add_argument("--x", choices=("updates", "episodes", "seconds"), default="updates", help="the x axis. Default: updates")
     text = "the figure, .png or .svg. Default: seed-curves.png in the common folder"
-    parser.add_argument("--output", type=read_path, metavar="FILE", help=text)
+    parser.add_argument("--output", type=Path, metavar="FILE", help=text)
     add_json(parser, "print the figures over the seeds as JSON")
 
 
 def run_curves(options: argparse.Namespace) -> None:
-    from msgrpo_hub.rendering.seed_curves import has_curves, plot_seed_curves
+    from msgrpo_hub.rendering.seed_curves import plot_seed_curves
     from msgrpo_hub.storage.files import disk_errors, write_atomically
     from msgrpo_hub.training.seeds import X_AXES, data_of, find_variants, seed_lines, seed_table
 
@@ -106,13 +101,8 @@ def run_curves(options: argparse.Namespace) -> None:
     if kind not in ("png", "svg") or output.is_dir() or not output.parent.is_dir():
         raise UserError(f"--output {str(output)!r}: expected the name of a file in a folder that exists, ending in .png or .svg")
     lines = [seed_lines(variant, options.x) for variant in variants]
-    if not has_curves(lines):
-        raise UserError("none of these runs has finished an update after those of a teacher: nothing to draw; wait for the first")
     with disk_errors(output.parent, lambda: "the runs are untouched"):
         write_atomically(output, partial(plot_seed_curves, lines, x_label=X_AXES[options.x][0], kind=kind))
-    show(
-        lambda: {"figure": str(output), "variants": [data_of(variant) for variant in variants]},
-        lambda: f"{seed_table(variants)}\n\n{output}".strip(),
-        as_json=options.json,
-    )
+    data = {"figure": str(output), "variants": [data_of(variant) for variant in variants]}
+    show(data, f"{seed_table(variants)}\n\n{output}".strip(), as_json=options.json)
     print_next(f"open {shlex.quote(str(output))}")

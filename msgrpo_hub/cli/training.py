@@ -6,13 +6,12 @@ import argparse
 import gc
 import os
 import shlex
-from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgrpo_hub.cli.flags import add_fields, add_json, given_fields, print_next, read_as, read_path, show
+from msgrpo_hub.cli.flags import add_fields, add_json, given_fields, print_next, read_as, show
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError, shown
@@ -33,8 +32,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
     flag = parser.add_argument
     flag("--preset", help=f"one of {', '.join(PRESETS)}; paper-* need a GPU")
-    flag("--config", type=read_path, metavar="FILE", help="a TOML file, such as the config.toml of another run")
-    flag("--output-dir", type=read_path, required=True, metavar="DIR", help="the run folder")
+    flag("--config", type=Path, metavar="FILE", help="a TOML file, such as the config.toml of another run")
+    flag("--output-dir", type=Path, required=True, metavar="DIR", help="the run folder")
     text = "train several seeds in turn, as in 0-4 or 0,2,5, each in DIR/seed-N, and sum them up"
     flag("--seeds", type=read_seeds, metavar="LIST", help=text)
     text = "who plays the episodes of updates: this process, or vLLM servers that see the run folder. Default: engine"
@@ -75,8 +74,8 @@ def read_seeds(text: str) -> tuple[int, ...]:
 
 def run_train(options: argparse.Namespace) -> None:
     # 1) checks, before hours of training
-    folder, private = options.output_dir, getattr(options, "private", None)
-    if not options.push_to_hub and (options.base or private is not None) and not options.seeds:
+    folder = options.output_dir
+    if not options.push_to_hub and (options.base or options.private is not None) and not options.seeds:
         raise UserError("--base, --private and --public are for a push: expected --push-to-hub USER/NAME as well")
     config = train_config(options)
     runs = _seed_runs(options, config) if options.seeds else {folder: config}
@@ -105,11 +104,7 @@ def run_train(options: argparse.Namespace) -> None:
         except UserError as error:
             if not options.seeds:
                 raise
-            raise UserError(f"seed {own.seed}: {error}; {_state_of(runs)}") from error
-        except KeyboardInterrupt as end:
-            if options.seeds:
-                end.add_note(_state_of(runs))
-            raise
+            raise UserError(f"seed {own.seed}: {error}; continue with --resume") from error
         gc.collect()  # the next run needs the memory of this one's model
     if not summary:  # a process other than the first
         return
@@ -119,17 +114,17 @@ def run_train(options: argparse.Namespace) -> None:
         from msgrpo_hub.training.seeds import data_of, find_variants, seed_table
 
         variants, text = find_variants([folder]), f"\n\nThe adapters are in {folder}/seed-N/adapter"
-        show(lambda: [data_of(variant) for variant in variants], lambda: seed_table(variants) + text, as_json=options.json)
+        show([data_of(variant) for variant in variants], seed_table(variants) + text, as_json=options.json)
         learned = [path for path, of_seed in summaries.items() if "learned_nothing" not in of_seed]
         pushes = [f"msgrpo push adapter {shlex.quote(str(path))} USER/NAME" for path in learned[:1]]
         print_next(f"msgrpo curves {shlex.quote(str(folder))}", *pushes)
         return
-    show(lambda: summary, lambda: summary_text(summary, folder), as_json=options.json)
+    show(summary, summary_text(summary, folder), as_json=options.json)
     print_next(*next_commands(summary, config, folder))
     if options.push_to_hub:
         from msgrpo_hub.hub import push_adapter
 
-        pushed = push_adapter(folder, options.push_to_hub, private=private, base=options.base)
+        pushed = push_adapter(folder, options.push_to_hub, private=options.private, base=options.base)
         show_pushed(pushed, quiet=options.json, next_command=f"msgrpo eval {options.push_to_hub} --suite quick")
 
 
@@ -143,7 +138,7 @@ def _seed_runs(options: argparse.Namespace, config: TrainConfig) -> dict[Path, T
         raise UserError("--seed and --seeds are both given: expected one of them")
     if options.checkpoint_repo:
         raise UserError("--checkpoint-repo is for one seed: expected one `msgrpo train` per seed, each with its own repository")
-    if options.push_to_hub or options.base or hasattr(options, "private"):
+    if options.push_to_hub or options.base or options.private is not None:
         raise UserError(f"--push-to-hub is for one seed: expected `msgrpo push adapter {folder}/seed-N USER/NAME` after training")
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError("several seeds under a launcher such as torchrun: expected one process, or one seed")
@@ -156,16 +151,6 @@ def _seed_runs(options: argparse.Namespace, config: TrainConfig) -> dict[Path, T
         if path in runs:
             run.updates()  # refuses a damaged checkpoint
     return runs
-
-
-def _state_of(runs: Mapping[Path, TrainConfig]) -> str:
-    """How many seeds are finished, how far the others are, and what to do."""
-    from msgrpo_hub.training.run_folder import RunFolder
-
-    unfinished = [(config, RunFolder(path)) for path, config in runs.items() if not RunFolder(path).summary.exists()]
-    begun = [(config, updates) for config, run in unfinished if (updates := run.updates())]
-    rest = [f"seed {config.seed} has {updates} of {config.updates} updates" for config, updates in begun]
-    return "; ".join([f"{len(runs) - len(unfinished)} of {len(runs)} seeds are finished", *rest, "continue with --resume"])
 
 
 def summary_text(summary: dict[str, Any], folder: Path) -> str:

@@ -291,17 +291,6 @@ def check_switches(switches: Mapping[str, Any], where: str) -> None:
             raise UserError(f"{name} = {str(value)[:80]!r} {where}: expected {kinds}")
 
 
-def read_object(text: str, name: str, example: str) -> dict[str, Any]:
-    """Parses the JSON object in a flag. Raises `UserError` with the flag's name and an example for anything else."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise UserError(f"{name} = {text[:80]!r}: expected a JSON object such as '{example}', in quotes")
-    return values
-
-
 def _short(value: object) -> str:
     text = " ".join(str(value).split()) if isinstance(value, Exception) else repr(value)
     return text if len(text) < 80 else f"{text[:77]}..."

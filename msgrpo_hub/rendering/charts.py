@@ -144,15 +144,15 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
 # ---- the report
 
 
-def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> str:
-    """One task's players as SVG: rewards with intervals, how episodes ended, replies, and when the first mistake was made.
+def task_svg(results: Sequence[Result], names: Sequence[str]) -> str:
+    """One task's players as SVG: rewards with intervals, how episodes ended, and replies.
 
     Equal results give equal pictures. Colours are inverted for a reader who prefers dark pages. `names` are the players', in the
-    order of the results; `horizon` is the game's number of turns.
+    order of the results.
     """
     solved = any(result.summary["luck_adjusted"] for result in results)
-    figure = Figure(figsize=(12 if solved else 10, 1.5 + 0.42 * len(results)), layout="constrained")
-    axes = figure.subplots(1, 4 if solved else 3, sharey=True, width_ratios=[1.4, 1, 1, 1][: 4 if solved else 3])
+    figure = Figure(figsize=(10, 1.5 + 0.42 * len(results)), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True, width_ratios=[1.4, 1, 1])
     places = np.arange(len(results))
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.12), "ncols": 2, "frameon": False, "fontsize": 9}
 
@@ -175,12 +175,9 @@ def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> s
         axes[0].legend(handles.values(), handles, **above)
 
     # 2) how episodes ended, and replies
-    for axis, title, kinds, count in (
-        (axes[1], "Endings", ENDINGS, count_endings),
-        (axes[2], "Replies", REPLIES, count_replies),
-    ):
+    for index, (axis, title, kinds) in enumerate(zip(axes[1:], ("Endings", "Replies"), (ENDINGS, REPLIES), strict=True)):
         plain(axis, title)
-        counts, left = [count(result) for result in results], np.zeros(len(results))
+        counts, left = [count_outcomes(result)[index] for result in results], np.zeros(len(results))
         for kind, colour in kinds.items():
             share = np.array([100 * each[kind] / max(each.total(), 1) for each in counts])
             if share.any():
@@ -191,18 +188,6 @@ def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> s
         axis.xaxis.set_major_formatter(PercentFormatter(decimals=0))
         if axis.patches:
             axis.legend(**above, handlelength=0.9)
-
-    # 3) first mistakes, all players on one scale
-    if solved:
-        plain(axes[3], "First mistake", "turn")
-        mistakes = [[score.first_mistake for score in result.scores if score.first_mistake is not None] for result in results]
-        shares = np.array([[turns.count(turn) / max(len(turns), 1) for turn in range(horizon)] for turns in mistakes])
-        heights = -0.7 * shares / (shares.max() or 1.0)
-        for place, turns, of_player in zip(places, mistakes, heights, strict=True):
-            axes[3].bar(range(1, horizon + 1), of_player, 0.8, bottom=place + 0.35, color=ORANGE, alpha=0.8)
-            without = f"none {100 * turns.count(-1) / len(turns):.0f} %" if turns else ""
-            axes[3].annotate(without, (1, place), (4, 0), axes[3].get_yaxis_transform(), "offset points", va="center", fontsize=9)
-        axes[3].set_xlim(0.4, horizon + 0.6)
 
     axes[0].set_yticks(places, [short(name, 34) for name in names], parse_math=False)
     axes[0].tick_params(axis="y", labelsize=10, labelcolor=INK)
@@ -215,14 +200,10 @@ def task_svg(results: Sequence[Result], names: Sequence[str], horizon: int) -> s
     return text.getvalue().replace("</svg>", f"{dark}</svg>")
 
 
-def count_endings(result: Result) -> Counter[str]:
-    """How a player's episodes ended. Episodes without an answer from the server are "not played"."""
+def count_outcomes(result: Result) -> tuple[Counter[str], Counter[str]]:
+    """A player's episodes by ending, those without an answer from the server as "not played", and its replies by status."""
     ended = Counter(ending(success=episode.success, terminated=episode.terminated) for episode in result.episodes)
-    return ended + Counter({"not played": int(result.summary["failed"])})
-
-
-def count_replies(result: Result) -> Counter[str]:
-    """A player's replies by status."""
     faults = {"illegal": "illegal", "unparsed": "unreadable", "truncated": "truncated_replies"}
-    counts = {kind: sum(getattr(score, name) for score in result.scores) for kind, name in faults.items()}
-    return Counter({"ok": sum(score.steps for score in result.scores) - sum(counts.values()), **counts})
+    replies = {kind: sum(getattr(score, name) for score in result.scores) for kind, name in faults.items()}
+    replies["ok"] = sum(score.steps for score in result.scores) - sum(replies.values())
+    return ended + Counter({"not played": int(result.summary["failed"])}), Counter(replies)

@@ -26,18 +26,6 @@ from msgrpo_hub.rollout import past_turns, replayed_states
 
 Data = dict[str, Any]
 
-LIGHT = """
-.ice{fill:#d6eaf8}.gleam{stroke:#fff;stroke-width:.035px;stroke-linecap:round;opacity:.75}
-.field{fill:#eef4e8}.check{fill:#e3edd9}.tile{fill:#8b8d98}.letter{font-size:.6px;fill:#fff;text-anchor:middle}
-.body,.belly{fill:none;stroke-linecap:round;stroke-linejoin:round}.body{stroke-width:.74px}
-.belly{stroke-width:.2px;stroke:#fff;opacity:.35}
-.body.you{stroke:#30a46c}.head.you{fill:#218358}.body.opponent{stroke:#7c8cc4}.head.opponent{fill:#5563a0}
-:root{--rim:#9cc6e6}
-"""
-DARK = """:root{--rim:#5b86ab}
-.ice{fill:#24415c}.gleam{opacity:.16}.field{fill:#1c2a20}.check{fill:#213226}"""
-"""The colours of boards."""
-
 LONGEST = 3_000
 """Characters kept of a long reply: its start and its end."""
 
@@ -96,7 +84,7 @@ def game_data(game: Game) -> Data:
         "actions": list(game.actions),
         "moves": dict(game.directions) if has_scene(game) else {},
         "icy": game.symbols.get(free) == "ice",
-        "pieces": {symbol: _piece(name, symbol) for symbol, name in drawn.items()},
+        "pieces": {symbol: "piece-" + "-".join(str(ord(each)) for each in name + symbol) for symbol, name in drawn.items()},
         "symbols": [[symbol, name] for symbol, name in game.symbols.items()],
         "legend": [[symbol, name] for symbol, name in drawn.items() if symbol != free],
     }
@@ -109,26 +97,23 @@ def state_data(game: Game, state: Any) -> Data:
         `pieces`: symbol → cells. With a scene also the `bodies` from head to tail, the player's first, and whether each is
         `alive`; or, for a player without a body, its cell (`walker`) and `posture`.
     """
-    free, under, movers = {" ", display_symbol(game, ".")}, {}, {}
-
-    def numbers(cells: Iterable[Cell]) -> list[int]:
-        return [row * game.columns + column for row, column in cells]
-
+    under: dict[Cell, str] = {}
+    data: Data = {"pieces": {}}
     if has_scene(game):
         scene = game.scene(state)
         if scene.bodies:
             under = {cell: " " for body in scene.bodies for cell in body.cells}
-            movers = {"bodies": [numbers(b.cells) for b in scene.bodies], "alive": [b.alive for b in scene.bodies]}
+            data["bodies"] = [[row * game.columns + column for row, column in body.cells] for body in scene.bodies]
+            data["alive"] = [body.alive for body in scene.bodies]
         else:
             under = {scene.player: scene.under}
-            movers = {"walker": numbers([scene.player])[0], "posture": scene.posture}
-    pieces: dict[str, list[int]] = {}
+            data |= {"walker": scene.player[0] * game.columns + scene.player[1], "posture": scene.posture}
     for row, line in enumerate(game.grid(state)):
         for column, shown in enumerate(line):
             symbol = under.get((row, column), shown)
-            if symbol not in free:
-                pieces.setdefault(symbol, []).append(row * game.columns + column)
-    return {"pieces": pieces, **movers}
+            if symbol not in (" ", display_symbol(game, ".")):
+                data["pieces"].setdefault(symbol, []).append(row * game.columns + column)
+    return data
 
 
 def episode_data(
@@ -138,7 +123,7 @@ def episode_data(
 
     Args:
         game: the rules.
-        episode: the record.
+        episode: the record. One that does not replay is a `ValueError`.
         scores: the scores of its steps; computed if None.
         prompt_format: if given, the result has the prompts: `system` (the constant part), and each step's `prompt`.
 
@@ -146,9 +131,6 @@ def episode_data(
         `states` (one more than `steps`), `ending` and `ended` (in words). Each step has its `reply`, `status`, `action`, `legal`,
         `optimal` and `best` actions (indices of `game.actions`; `best` as in `best_moves`), `move` (the index in the base game,
         equal for all names of an action), `reward` and `regret` (None if the game is not solved).
-
-    Raises:
-        ValueError: the record does not replay.
     """
     scores = scores if scores is not None else score_steps(game, episode)
     states, index = replayed_states(game, episode), game.actions.index
@@ -200,11 +182,6 @@ def best_moves(game: Game, state: Any) -> tuple[str, ...]:
     return tuple(action for action in best if action in legal) or best
 
 
-def _piece(name: str, symbol: str) -> str:
-    """The id of a shape in a page."""
-    return "piece-" + "-".join(str(ord(character)) for character in name + symbol)
-
-
 def shapes(games: Iterable[Game]) -> str:
     """SVG definitions of all pieces on the boards of some games. A symbol without a drawing is a letter on a tile.
 
@@ -215,25 +192,21 @@ def shapes(games: Iterable[Game]) -> str:
     tile = '<rect fill="#8b8d98" x="-.4" y="-.4" width=".8" height=".8" rx=".16"/>'
     tile += '<text class="letter" font-size=".6" fill="#fff" text-anchor="middle" y=".2">{}</text>'
     for game in games:
-        pictures: Mapping[str, str] = game.pictures if has_scene(game) else game.symbols
-        for symbol, name in pictures.items():
-            drawn[_piece(name, symbol)] = art.get(name.replace(" ", "-"), tile.format(escape(symbol)))
+        names: Mapping[str, str] = game.pictures if has_scene(game) else game.symbols
+        for symbol, piece in game_data(game)["pieces"].items():
+            drawn[piece] = art.get(names[symbol].replace(" ", "-"), tile.format(escape(symbol)))
     return "<defs>" + "".join(f'<g id="{name}">{svg}</g>' for name, svg in drawn.items()) + "</defs>"
 
 
 def replay_assets(games: Iterable[str], dark: str = "@media (prefers-color-scheme:dark)") -> dict[str, str]:
     """What all replays of a page share.
 
-    Args:
-        games: ids of the games.
-        dark: the CSS rule or selector under which the page is dark.
-
     Returns:
         `script`: JavaScript with `replayPlayer(element, options)`, `drawBoard(game, episode, turn, label)` and `glide`.
-        `style`: CSS of boards and player; the page defines the colours that replay_player.css names.
-        `shapes`: an invisible SVG with every shape that the boards use, for the body of the page.
+        `style`: CSS of boards and player, dark under the rule `dark`; the page defines the colours that it names.
+        `shapes`: an invisible SVG with every shape that the boards of these games use, for the body of the page.
     """
-    light, darker = (colours.replace(":root", "&") for colours in (LIGHT, DARK))
+    light, darker = (read_part(name).replace(":root", "&") for name in ("board.css", "board_dark.css"))
     boards, drawn = ":is(.board,.replay-icon)", shapes(make_game(name) for name in games)
     return {
         "script": read_part("replay_board.js") + read_part("replay_player.js"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from html import escape
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from math import atan2, degrees
 from unicodedata import east_asian_width
 
@@ -18,7 +19,7 @@ from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.games import Game
-from msgrpo_hub.rendering.replay import DARK, LIGHT, Data, ending, game_data, shapes, state_data
+from msgrpo_hub.rendering.replay import Data, ending, game_data, read_part, shapes, state_data
 from msgrpo_hub.rollout import replayed_states
 
 TICK, PAUSE, MOVE = 1.5, 3.5, 0.4
@@ -34,52 +35,32 @@ _POSTURES = {"": "scale(1);opacity:1", "goal": "translateX(-.14px) scale(.9);opa
 _ARROWS = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-_STYLE = """
-text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;fill:#1f2328;font-size:19px}
-.card{fill:#fff;stroke:#d1d9e0}.heading,.thought{fill:#59636e}.title{font-size:21px;font-weight:700}
-.status,.reward{font-size:20px;font-weight:600}.reward{text-anchor:end;font-variant-numeric:tabular-nums}
-.plus{fill:#1a7f37}.minus,.none{fill:#d1242f}.good{fill:#1a7f37}.bad{fill:#d1242f}.mark{fill:none;stroke:#fff;stroke-width:2.2px}
-.track{fill:#d1d9e0}.film{fill:#0969da}
-@media (prefers-color-scheme:dark){text{fill:#f0f6fc}.card{fill:#0d1117;stroke:#3d444d}.heading,.thought{fill:#9198a1}
-.plus{fill:#3fb950}.minus,.none{fill:#f85149}.good{fill:#238636}.bad{fill:#da3633}.track{fill:#3d444d}.film{fill:#4493f8}}
-@media (max-width:520px){.thought{font-size:21px}.title,.status,.reward{font-size:24px}}
-@media (prefers-reduced-motion:reduce){*{animation:none!important}}
-"""
 
-
+@dataclass
 class Timeline:
     """Collects CSS keyframes. Without animation, every element looks as in the last state."""
 
-    def __init__(self, turns: int) -> None:
-        self.seconds = turns * TICK + PAUSE
-        self.rules: dict[str, str] = {}
+    seconds: float
+    names: dict[tuple[object, ...], str] = field(default_factory=dict)
+    """Looks → their class."""
+    rules: dict[str, str] = field(default_factory=dict)
+    """Class → its rule and its keyframes."""
 
-    def shown(self, first: int, end: int | None) -> str:
-        """The class of an element that is visible from state `first` until state `end` (None: to the end)."""
-        if first == 0 and end is None:
-            return ""
-        name, still = f"v{first}-{end}", "visible" if end is None else "hidden"
-        before = "0%{visibility:hidden}" if first else ""
-        after = "to{visibility:visible}" if end is None else f"{self._at(end)},to{{visibility:hidden}}"
-        self._add(name, f"visibility:{still}", "step-end", f"{before}{self._at(first)}{{visibility:visible}}{after}")
-        return name
-
-    def gliding(self, declarations: Sequence[str]) -> str:
-        """The class of an element that has `declarations[t]` in state t and moves between them."""
-        frames = [f"0%{{{declarations[0]}}}"]
-        for turn, (before, after) in enumerate(pairwise(declarations), start=1):
+    def follow(self, looks: Sequence[str], *, jumps: bool = False) -> str:
+        """The class of an element that has the CSS `looks[t]` in state t; it moves between them, or `jumps`."""
+        frames = f"0%{{{looks[0]}}}"
+        for turn, (before, after) in enumerate(pairwise(looks), start=1):
             if before != after:
-                frames += [f"{self._at(turn - MOVE)}{{{before}}}", f"{self._at(turn)}{{{after}}}"]
-        name = f"g{len(self.rules)}"
-        self._add(name, declarations[-1], "ease-in-out", "".join([*frames, f"to{{{declarations[-1]}}}"]))
+                for at, look in ((turn - MOVE, before), (turn, after))[jumps:]:
+                    frames += f"{100 * at * TICK / self.seconds:.5g}%{{{look}}}"
+        name = self.names.setdefault((jumps, *looks), f"k{len(self.names)}")
+        animation = f"animation:{name} {self.seconds:g}s {'step-end' if jumps else 'ease-in-out'} infinite"
+        self.rules[name] = f".{name}{{{looks[-1]};{animation}}}@keyframes {name}{{{frames}to{{{looks[-1]}}}}}"
         return name
 
-    def _add(self, name: str, still: str, easing: str, frames: str) -> None:
-        animation = f"animation:{name} {self.seconds:g}s {easing} infinite"
-        self.rules[name] = f".{name}{{{still};{animation}}}@keyframes {name}{{{frames}}}"
-
-    def _at(self, turn: float) -> str:
-        return f"{100 * turn * TICK / self.seconds:.3f}".rstrip("0").rstrip(".") + "%"
+    def show(self, seen: Sequence[bool]) -> str:
+        """The class of an element that is visible in state t if `seen[t]`."""
+        return self.follow([f"visibility:{'visible' if each else 'hidden'}" for each in seen], jumps=True)
 
 
 def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat = THINK_ACTION) -> str:
@@ -96,7 +77,7 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
     if len({episode.seed for _, episode in episodes}) != 1:
         raise ValueError("a replay shows one or more episodes of the same seed")
     turns = max(len(episode.steps) for _, episode in episodes)
-    timeline, drawing = Timeline(turns), game_data(game)
+    timeline, drawing = Timeline(turns * TICK + PAUSE), game_data(game)
     columns = 2 if len(episodes) in (2, 4) else min(len(episodes), 3)
     panels = []
     for index, (title, episode) in enumerate(episodes):
@@ -106,11 +87,11 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
         panels.append(f'<g transform="translate({corner})">{panel}</g>')
     width = 2 * _MARGIN + columns * (_BOARD + _GAP) - _GAP
     height = _HEADING + -(-len(episodes) // columns) * (_TITLE + _BOARD + _CAPTION) + _FOOT
-    film = timeline.gliding([f"transform:scaleX({turn / turns:.4f})" for turn in range(turns + 1)])
+    film = timeline.follow([f"transform:scaleX({turn / turns:.4f})" for turn in range(turns + 1)])
     bar = f'width="{width - 2 * _MARGIN}" height="4" rx="2"'
     about = f"{game.id}, seed {episodes[0][1].seed}: {', '.join(title for title, _ in episodes)}"
-    boards = f"{LIGHT}@media (prefers-color-scheme:dark){{{DARK}}}\n"
-    style = "\n".join([_STYLE, boards, *timeline.rules.values()])
+    dark = f"@media (prefers-color-scheme:dark){{{read_part('board_dark.css')}}}"
+    style = "\n".join([read_part("replay_svg.css"), read_part("board.css"), dark, *timeline.rules.values()])
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     progress = f'<rect class="track" {bar}/><rect class="film {film}" {bar}/>'
     return "\n".join(
@@ -161,10 +142,11 @@ def _panel(game: Game, drawing: Data, title: str, episode: Episode, timeline: Ti
         sign = "plus" if reward > 0 else "minus" if reward < 0 else ""
         earned = f"{'+' if reward > 0 else ''}{reward:g}".replace("-", "−") if reward else "0"
         reward_text = f'<text class="reward {sign}" x="{_BOARD}" y="30">{earned}</text>'
-        captions.append(f'<g class="{timeline.shown(turn, turn + 1 if step else None)}">{status}{reward_text}{said}</g>')
+        seen = timeline.show([shown == turn for shown in range(len(states))])
+        captions.append(f'<g class="{seen}">{status}{reward_text}{said}</g>')
     return (
         f'<text class="title" y="25">{_clean(short(title, 23))}</text>'
-        f'<g transform="translate({left:g} {_TITLE + top:g}) scale({cell:g})">{_board(drawing, states, episode, timeline)}</g>'
+        f'<g transform="translate({left:g} {_TITLE + top:g}) scale({cell:g})">{_board(drawing, states, timeline)}</g>'
         f'<g transform="translate(0 {_TITLE + _BOARD})">{"".join(captions)}</g>'
     )
 
@@ -177,7 +159,7 @@ def _clean(text: str) -> str:
 # ---- boards, in units of one cell
 
 
-def _board(drawing: Data, states: Sequence[Data], episode: Episode, timeline: Timeline) -> str:
+def _board(drawing: Data, states: Sequence[Data], timeline: Timeline) -> str:
     """The ground, the pieces that appear and disappear, and the moving bodies, the player's on top."""
     rows, columns = drawing["rows"], drawing["columns"]
     places = [(cell % columns, cell // columns) for cell in range(rows * columns)]
@@ -192,60 +174,46 @@ def _board(drawing: Data, states: Sequence[Data], episode: Episode, timeline: Ti
         drawn += f'<path class="check" d="{dark}" clip-path="url(#field)"/>'
     for symbol in sorted({symbol for state in states for symbol in state["pieces"]}):
         for cell, (x, y) in enumerate(places):
-            first = 0
-            for present, run in groupby(cell in state["pieces"].get(symbol, ()) for state in states):
-                end = first + len(list(run))
-                if present:
-                    seen = timeline.shown(first, end if end < len(states) else None)
-                    drawn += f'<use href="#{drawing["pieces"].get(symbol)}" x="{x + 0.5}" y="{y + 0.5}" class="{seen}"/>'
-                first = end
+            present = [cell in state["pieces"].get(symbol, ()) for state in states]
+            if any(present):
+                seen = "" if all(present) else timeline.show(present)
+                drawn += f'<use href="#{drawing["pieces"].get(symbol)}" x="{x + 0.5}" y="{y + 0.5}" class="{seen}"/>'
     if "walker" in states[0]:
-        stands = [_at(state["walker"], columns, _POSTURES[state["posture"]]) for state in states]
-        drawn += f'<use href="#walker" class="{timeline.gliding(stands)}"/>'
-    action = episode.steps[-1].action if episode.steps else None
+        spots = [f"transform:translate({x + 0.5:g}px,{y + 0.5:g}px)" for x, y in places]
+        stands = timeline.follow([f"{spots[state['walker']]} {_POSTURES[state['posture']]}" for state in states])
+        drawn += f'<use href="#walker" class="{stands}"/>'
     for who in reversed(range(len(states[0].get("bodies", ())))):
-        alive = states[-1]["alive"][who]
-        hit = drawing["moves"].get(action) if who == 0 and not alive else None
-        drawn += _snake([state["bodies"][who] for state in states], ("you", "opponent")[who], alive, hit, columns, timeline)
+        alive = [state["alive"][who] for state in states]
+        drawn += _snake([state["bodies"][who] for state in states], ("you", "opponent")[who], alive, places, timeline)
     return drawn
 
 
-def _at(cell: int, columns: int, more: str) -> str:
-    return f"transform:translate({cell % columns + 0.5:g}px,{cell // columns + 0.5:g}px) {more}"
-
-
 def _snake(
-    bodies: Sequence[Sequence[int]], who: str, alive: bool, hit: tuple[int, int] | None, columns: int, timeline: Timeline
+    bodies: Sequence[Sequence[int]], who: str, alive: Sequence[bool], places: Sequence[tuple[int, int]], timeline: Timeline
 ) -> str:
     """A snake: its body is a dash that slides along the path of its head, and its head faces its last move.
 
-    `bodies` are the cells of each state, from head to tail. `hit` is the (rows, columns) of the fatal move, if any: the head
-    leans that way.
+    `bodies` are the cells of each state, from head to tail, and `places` the (x, y) of each cell.
     """
-    path, ways = list(reversed(bodies[0])), []
-    ends = [len(path) - 1]
-    for before, after in pairwise(body[0] for body in bodies):
-        if after != before:
-            path.append(after)
+    heads, path, ends = [places[body[0]] for body in bodies], [places[cell] for cell in reversed(bodies[0])], [len(bodies[0]) - 1]
+    ways = [(after[1] - before[1], after[0] - before[0]) for before, after in pairwise(heads)]
+    angles = [degrees(atan2(*next(filter(any, ways), (0, 1))))]
+    for head, way in zip(heads[1:], ways, strict=True):
+        path += [head] * any(way)
         ends.append(len(path) - 1)
-        ways.append((after // columns - before // columns, after % columns - before % columns))
-    if hit is not None:
-        ways[-1] = hit
-    angle = degrees(atan2(*next((way for way in ways if way != (0, 0)), (0, 1))))
-    looks = [_at(bodies[0][0], columns, f"rotate({angle:g}deg) translateX(0px)")]
-    for turn, way in enumerate(ways, start=1):
-        if way != (0, 0):
-            angle += (degrees(atan2(*way)) - angle + 180) % 360 - 180  # turns the short way round
-        lean = 0.3 if hit is not None and turn == len(ways) else 0
-        looks.append(_at(bodies[turn][0], columns, f"rotate({angle:g}deg) translateX({lean}px)"))
+        angles.append(angles[-1] + ((degrees(atan2(*way)) - angles[-1] + 180) % 360 - 180) * any(way))  # turns the short way
+    looks = [
+        f"transform:translate({x + 0.5:g}px,{y + 0.5:g}px) rotate({angle:g}deg)"
+        for (x, y), angle in zip(heads, angles, strict=True)
+    ]
     # One dash, then a gap longer than any path. A path of length zero is not drawn, hence the last .001.
     windows = [
         f"stroke-dasharray:{len(body) - 1}px 999px;stroke-dashoffset:{len(body) - 1 - end}px"
         for body, end in zip(bodies, ends, strict=True)
     ]
-    line, sliding = "L".join(f"{cell % columns + 0.5:g} {cell // columns + 0.5:g}" for cell in path), timeline.gliding(windows)
+    line, sliding = "L".join(f"{x + 0.5:g} {y + 0.5:g}" for x, y in path), timeline.follow(windows)
     body = "".join(f'<path class="{part} {sliding}" d="M{line}h.001"/>' for part in (f"body {who}", "belly"))
-    last = len(bodies) - 1
-    face = f'<g class="{timeline.shown(0, None if alive else last)}"><use href="#awake"/></g>'
-    face += "" if alive else f'<g class="{timeline.shown(last, None)}"><use href="#dead"/></g>'
-    return f'{body}<g class="{timeline.gliding(looks)}"><circle class="head {who}" r=".43"/>{face}</g>'
+    face = f'<g class="{timeline.show(alive)}"><use href="#awake"/></g>'
+    if not all(alive):
+        face += f'<g class="{timeline.show([not each for each in alive])}"><use href="#dead"/></g>'
+    return f'{body}<g class="{timeline.follow(looks)}"><circle class="head {who}" r=".43"/>{face}</g>'

@@ -30,7 +30,7 @@ from msgrpo_hub.evaluation.summary import plays, rank_key
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.games.solving import TIE
-from msgrpo_hub.rendering.charts import count_endings, count_replies, task_svg
+from msgrpo_hub.rendering.charts import count_outcomes, task_svg
 from msgrpo_hub.rendering.replay import Data, ending, episode_data, game_data, number, read_part, replay_assets
 from msgrpo_hub.storage.files import AGAIN, disk_errors, write_atomically
 
@@ -47,11 +47,8 @@ BUDGET = 2_000_000
 def write_report(folder: Path, output: Path, baseline: str = "") -> Path:
     """Writes the page of all runs under a folder that `msgrpo eval` filled.
 
-    The others are compared with the player `baseline`; if it is empty, with the first model without an adapter.
-
-    Raises:
-        UserError: a folder without runs, an output that is no regular file, a run that does not replay, an unknown baseline, or
-            a page that cannot be written.
+    The others are compared with the player `baseline`; if it is empty, with the first model without an adapter. Raises
+    `UserError` if a run does not replay, or if the page cannot be written.
     """
     if output.exists() and not output.is_file():
         raise UserError(f"--output {str(output)!r} is not a regular file: expected a new file, or one to replace")
@@ -96,23 +93,24 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
 
     # 3) a section per task
     for title, group, base in zip(tables.titles(groups), groups, bases, strict=True):
-        shown, game = [name(result) for result in group], make_game(group[0].task)
+        shown = [name(result) for result in group]
         repeated = [(name(result), figures) for result in group if (figures := tables.repeat_figures(result))]
-        ends = [
-            [*count_endings(r).items(), *((f"replies {kind}", n) for kind, n in count_replies(r).items() if n)] for r in group
+        counts = [count_outcomes(result) for result in group]
+        words = [
+            ", ".join([*(f"{kind} {n}" for kind, n in ends.items()), *(f"replies {kind} {n}" for kind, n in said.items() if n)])
+            for ends, said in counts
         ]
-        counts = [", ".join(f"{kind} {count}" for kind, count in each) for each in ends]
-        chart = task_svg(group, shown, game.horizon)
         sections.append(
             {
                 "title": title,
                 "rows": list(zip(shown, group, strict=True)),
                 "fullest": max(group, key=lambda result: int(result.summary["episodes"])),
                 "base": name(base),
-                "chart": b64encode(chart.encode()).decode(),
-                "alt": "; ".join(f"{who}: {count}" for who, count in zip(shown, counts, strict=True)),
-                "survived": any(count_endings(result)["survived"] for result in group),
-                "worst": [_worst(result) for result in group],
+                "chart": b64encode(task_svg(group, shown).encode()).decode(),
+                "alt": "; ".join(f"{who}: {said}" for who, said in zip(shown, words, strict=True)),
+                "survived": any(ends["survived"] for ends, _ in counts),
+                "worst": [[(r.episodes[at], r.scores[at]) for at in worst_episodes(r)] for r in group],
+                "seeds": run_seeds(base.config),
                 "compared": [(name(r), tables.hypotheses(compared[h])) for r in group if (h := run_hash(r.config)) in compared],
                 "repeats": [["Player", *figures] for _, figures in repeated[:1]]
                 + [[who, *figures.values()] for who, figures in repeated],
@@ -133,6 +131,7 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
         players=sorted(names.values(), key=lambda player: player not in {name(base) for base in bases}),
         names=names,
         runs=[(name(result), result.config, run_hash(result.config)) for result in listed],
+        ending=ending,
         semantic=semantic,
         meaning=meaning(semantic) if semantic else "",
         identities=[(names[key], json.loads(key)[1]) for key in names],
@@ -151,17 +150,6 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
 
 
 # ---- episodes to replay; of repeated boards, the first play of each
-
-
-def _worst(result: Result) -> list[Data]:
-    """A player's worst episodes, as the page lists them."""
-    numbers, rows = {seed: index for index, seed in enumerate(run_seeds(result.config))}, []
-    for position in worst_episodes(result):
-        episode, score = result.episodes[position], result.scores[position]
-        end = f"{ending(success=episode.success, terminated=episode.terminated)} on turn {len(episode.steps)}"
-        row = {"seed": str(episode.seed), "number": numbers[episode.seed], "reward": score.reward, "regret": score.regret}
-        rows.append(row | {"end": end})
-    return rows
 
 
 def worst_episodes(result: Result) -> list[int]:
@@ -192,8 +180,7 @@ def collect_replays(
 ) -> Data:
     """The replays of a page as plain data, in at most `budget` bytes; the first seeds of every task come first.
 
-    `tasks` and `bases` are the results and the base of each task, and `name` returns the player's name of a result. Raises
-    `UserError` for a record that does not replay.
+    `tasks` and `bases` are the results and the base of each task, and `name` returns the player's name of a result.
     """
     players, shown = list(dict.fromkeys(name(result) for results in tasks for result in results)), []
     for results, base, title in zip(tasks, bases, tables.titles(tasks), strict=True):
@@ -230,6 +217,6 @@ def _replay(results: Sequence[Result], seed: int, players: Sequence[str]) -> Dat
     span = " to ".join(number(reward, 0 if reward.is_integer() else 2) for reward in sorted({min(rewards), max(rewards)}))
     return {
         "seed": str(seed),  # more digits than a JavaScript number holds
-        "label": f"episode {list(run_seeds(results[0].config)).index(seed)} · reward {span}",
+        "label": f"episode {run_seeds(results[0].config).index(seed)} · reward {span}",
         "episodes": episodes,
     }

@@ -11,9 +11,9 @@ from os import PathLike
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.statistics import OverSeeds, Range, over_seeds
 from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.rendering.charts import GREY, INK, plain, rolling_mean
@@ -44,12 +44,6 @@ class SeedLines:
     """The smallest and the largest possible reward; intervals end there."""
 
 
-def has_curves(variants: Sequence[SeedLines]) -> bool:
-    """Whether there is anything to draw. A run with SFT only has no updates with a reward."""
-    lines = [line for variant in variants for part in (variant.training, variant.validation) for line in part.values()]
-    return any(x.size for x, _ in lines) or any(variant.test for variant in variants)
-
-
 def mean_line(lines: Sequence[Line], bounds: Range | None) -> tuple[Floats, list[OverSeeds]]:
     """The mean over seeds with its interval, at up to 200 points that all lines span; empty if the lines do not overlap.
 
@@ -66,14 +60,13 @@ def mean_line(lines: Sequence[Line], bounds: Range | None) -> tuple[Floats, list
 def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *, x_label: str, kind: str = "png") -> None:
     """Draws variants together and saves the figure as `kind`, `png` or `svg`; `x_label` names the x axis with its unit.
 
-    Raises:
-        ValueError: there is nothing to draw (see `has_curves`).
+    Raises `UserError` if there is nothing to draw: a run with SFT only has no updates with a reward.
     """
-    if not has_curves(variants):
-        raise ValueError("no updates to draw: no run has any")
     parts = ["training"]
     parts += ["validation"] if any(x.size for variant in variants for x, _ in variant.validation.values()) else []
     parts += ["test"] if any(variant.test for variant in variants) else []
+    if parts == ["training"] and not any(x.size for variant in variants for x, _ in variant.training.values()):
+        raise UserError("none of these runs has finished an update after those of a teacher: nothing to draw; wait for the first")
     widths = [min(1.5 + 0.25 * len(variants), 4.0) if part == "test" else 3.0 for part in parts]
     figure = Figure(figsize=(12, max(4.4, 0.4 * len(variants))), dpi=150, layout="constrained")
     axes = figure.subplots(1, len(parts), sharey=True, width_ratios=widths, squeeze=False)[0]
@@ -110,9 +103,14 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
             if found.interval:
                 axes[-1].plot([place + 0.22] * 2, [found.interval.low, found.interval.high], color=colour, linewidth=1.6)
     if parts[-1] == "test":
+        every = [variant.references for variant in variants if variant.references]
+        same = {name: value for name, value in every[0].items() if all(of.get(name) == value for of in every)} if every else {}
+        for value in same.values():
+            axes[-1].axhline(value, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
         axes[-1].set_xticks([])
         axes[-1].set_xlim(-0.6, len(variants) - 0.3)
-        _draw_references(axes[-1], [variant.references for variant in variants if variant.references])
+        listed = "\n".join(f"{name} {value:.2f}" for name, value in sorted(same.items(), key=lambda reference: -reference[1]))
+        axes[-1].set_xlabel(f"dashed:\n{listed}" if same else "", fontsize=9, color=GREY, parse_math=False)
 
     # 3) title, legend and note
     axes[0].set_ylabel("mean reward of an episode", color=GREY)
@@ -125,20 +123,3 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
     figure.supxlabel(note, fontsize=9, color=GREY)
     with mpl.rc_context({"svg.hashsalt": "msgrpo_hub", "svg.fonttype": "none"}):
         figure.savefig(path, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
-
-
-def _draw_references(axis: Axes, every: Sequence[Mapping[str, float]]) -> None:
-    """A labelled line for each player with the same value in all variants; lines that nearly coincide share a label."""
-    same = {name: value for name, value in every[0].items() if all(of.get(name) == value for of in every)} if every else {}
-    for value in same.values():
-        axis.axhline(value, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
-    low, high = axis.get_ylim()
-    labels: dict[float, list[str]] = {}
-    for name, value in sorted(same.items(), key=lambda reference: reference[1]):
-        near = next((placed for placed in labels if value - placed < 0.05 * (high - low)), value)
-        labels.setdefault(near, []).append(name)
-    for value, names in labels.items():
-        text = axis.annotate(
-            ", ".join(names), (1.0, value), (4, 0), axis.get_yaxis_transform(), "offset points", parse_math=False
-        )
-        text.set(va="center", fontsize=8, color=GREY, annotation_clip=False)

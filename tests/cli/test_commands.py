@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from functools import wraps
@@ -16,21 +15,10 @@ from msgrpo_hub.cli import main
 from msgrpo_hub.cli.hub import KINDS
 from msgrpo_hub.games import GAMES, episode_seed
 from msgrpo_hub.hub.uploading import Pushed
-from tests.cli.suites import Run
 from tests.command import Command
 from tests.files import hashes
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
-
-PUSHED: dict[str, set[str]] = {
-    "adapter": {"--message", "--base", "--rollouts"},
-    "rollouts": {"--message"},
-    "results": {"--message"},
-    "base": set(),
-    "space": {"--adapter", "--hardware"},
-    "env": {"--game"},
-}
-"""Kind of repository → the flags of `msgrpo push` that only some kinds take."""
 
 
 def test_games_as_json_are_all_games(msgrpo: Command) -> None:
@@ -42,7 +30,7 @@ def test_games_as_json_are_all_games(msgrpo: Command) -> None:
     assert "Next: msgrpo play" in listed.err
 
 
-@pytest.mark.parametrize("player", ["random", "random-legal", "random-safe", "greedy", "@/run/adapter"])
+@pytest.mark.parametrize("player", ["random-safe", "@/run/adapter"])
 def test_an_episode_is_the_same_each_time_and_its_json_adds_up(player: str, msgrpo: Command, place: Path) -> None:
     arguments = ["play", SNAKE, "--seed", 3, "--player", player.replace("@", str(place)), "--max-new-tokens", 4]
     first, second = msgrpo(*arguments, "--json"), msgrpo(*arguments, "--json")
@@ -93,13 +81,6 @@ def test_every_command_is_the_same_as_a_module_and_as_a_script() -> None:
     assert one.stdout == two.stdout != ""
 
 
-@pytest.mark.parametrize("kind", PUSHED)
-def test_the_help_of_a_kind_shows_its_own_flags_and_those_of_every_kind(run: Run, kind: str) -> None:
-    shown = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", run("push", kind, "--help").out, re.MULTILINE))
-    every = {"--help", "--private", "--public", "--revision", "--create-pr", "--dry-run", "--json"}
-    assert shown == every | PUSHED[kind]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_flags_of_every_kind_reach_its_push(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, given = f"msgrpo_hub.{KINDS[kind].module}.push_{kind}", {}
@@ -115,10 +96,3 @@ def test_the_flags_of_every_kind_reach_its_push(kind: str, monkeypatch: pytest.M
     main(["push", kind, *(["run"] if KINDS[kind].folder else []), "ada/x", "--private", "--create-pr", "--revision=main", *flags])
     own = {"commit_message" if name == "message" else name: value for name, value in own.items()}
     assert given == own | {"private": True, "create_pr": True, "revision": "main"}
-
-
-@pytest.mark.parametrize("command", ["base ada", "space ../demo", "adapter run ada/x --rollouts x", "rollouts . x/"])
-def test_a_name_is_checked_before_a_push_is_announced(run: Run, command: str) -> None:
-    ended = run("push", *command.split())
-    assert (ended.code, len(ended.err.splitlines())) == (2, 1)
-    assert "is not a repository name: expected USER/NAME" in ended.err

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,12 +53,6 @@ def test_json_is_all_of_standard_output_and_agrees_with_the_files(run: Run, suit
         assert row["run"] == Path(row["folder"]).name
 
 
-def test_optimal_on_a_suite_with_snake_plays_only_the_lakes(run: Run, suites: Path, tmp_path: Path) -> None:
-    ended = run("eval", "optimal", "--suite", suites / "mixed.toml", "--output-dir", tmp_path, "--json")
-    assert [row["task"] for row in json.loads(ended.out)] == [FIRM, f"{SLIPPERY}:compass"]
-    assert [row["optimal_decisions"] for row in json.loads(ended.out)] == [1, 1]
-
-
 def test_a_model_behind_a_server_is_played_with_its_tokens_counted(run: Run, suites: Path, tmp_path: Path) -> None:
     with OpenAIServer(lambda _body: chat_completion("<think>east</think><action>Right</action>")) as server:
         name = f"endpoint:{server.url}#some/model"
@@ -73,27 +65,6 @@ def test_a_model_behind_a_server_is_played_with_its_tokens_counted(run: Run, sui
     assert (row["prompt_tokens"], row["reply_tokens"]) == (7 * row["steps"], 41 * row["steps"])
     assert {(asked.body["temperature"], asked.body["reasoning_effort"]) for asked in server.asked} == {(0, "low")}
     assert [r["problems"] for r in json.loads(run("verify", tmp_path, "--json").out)] == [[]]
-
-
-def test_a_server_that_refuses_is_one_line_and_earlier_episodes_are_kept(run: Run, suites: Path, tmp_path: Path) -> None:
-    asked = []
-
-    def fails(body: Any, before: int) -> Any:  # noqa: ARG001
-        asked.append(body)
-        return send(401, b"no such key") if len(asked) > 9 else None  # the first request tests the server
-
-    with OpenAIServer(lambda _body: chat_completion("<action>Left</action>"), fails) as server:
-        name = f"endpoint:{server.url}#m"
-        arguments = ("eval", name, "--suite", suites / "lake.toml", "--output-dir", tmp_path, "--batch-size", "1")
-        ended = run(*arguments)
-        assert (ended.code, ended.out) == (2, "")
-        assert re.match(r"error: cannot play 'endpoint:.*HTTP 401 no such key.*expected a key", ended.said[-1])
-        [log] = tmp_path.rglob("episodes.jsonl")
-        assert len(log.read_text().splitlines()) == 1
-        asked.clear()
-        server.faults = lambda _body, _before: None
-        assert run(*arguments).code == 0
-    assert len(find_results(tmp_path)[0].episodes) == 3
 
 
 def test_the_run_and_the_screen_show_why_a_server_failed_without_the_key(
@@ -139,16 +110,6 @@ def test_an_estimate_prints_text_or_json_and_leaves_no_file(run: Run, suites: Pa
     flags = f"--suite {suites / 'mixed.toml'} --output-dir {tmp_path / 'out'} --concurrency 4"
     assert text.said == [f"Next: msgrpo eval random '{server}' {flags}"]
     assert not (tmp_path / "out").exists()
-
-
-def test_repeats_play_each_board_so_often_and_print_what_varies(run: Run, suites: Path, tmp_path: Path) -> None:
-    arguments = ("eval", "random", "--suite", suites / "lake.toml", "--output-dir", tmp_path, "--repeats", 2)
-    estimated, played, data = run(*arguments, "--estimate", "--json"), run(*arguments), run(*arguments, "--json")
-    assert (played.code, json.loads(estimated.out)[0]["tasks"][0]["episodes"]) == (0, 6)
-    assert "episodes, each 2 times, on " in played.out
-    assert "run to run: standard deviation of the mean reward" in played.out
-    [row] = json.loads(data.out)
-    assert (row["repeats"], row["episodes"], row["repeated"]["boards"]) == (2, 6, 3)
 
 
 def test_ctrl_c_is_a_line_that_says_that_nothing_is_lost(msgrpo: Command, tmp_path: Path) -> None:

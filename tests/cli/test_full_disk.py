@@ -51,13 +51,13 @@ def fill(disk: Path, pages: int) -> Path:
 
 
 def assert_one_line(ended: Finished, *parts: str) -> None:
-    errors = [line for line in ended.said if not line.startswith(("pushing", "replaying"))]
+    errors = [line for line in ended.said if not line.startswith("replaying")]
     assert (ended.code, len(errors)) == (2, 1), ended.err
     for part in ("error: cannot", *parts):
         assert part in errors[0]
 
 
-@pytest.mark.parametrize("pages", [0, 1, 8])  # no room for the configuration, the log, or a final file
+@pytest.mark.parametrize("pages", [0, 8])  # no room for the configuration, or for a final file
 def test_an_evaluation_keeps_its_finished_episodes_and_ends_equal(msgrpo: Command, played: Path, disk: Path, pages: int) -> None:
     filler = fill(disk, pages)
     ended = evaluated(msgrpo, played, disk / "runs")
@@ -71,33 +71,14 @@ def test_an_evaluation_keeps_its_finished_episodes_and_ends_equal(msgrpo: Comman
     assert all("timing" in name for name in different), different
 
 
-@pytest.mark.parametrize("command", [*WRITING][:2])
-@pytest.mark.parametrize("pages", [0, 5])
-def test_a_command_on_a_full_disk_leaves_nothing_and_works_once_there_is_room(
-    msgrpo: Command, played: Path, disk: Path, command: str, pages: int
-) -> None:
-    filler = fill(disk, pages)
-    expected = f"(No space left on device): {WRITING[command]}; make room, then run the same"
-    assert_one_line(write(msgrpo, command, played, disk), expected)
-    assert [path.name for path in disk.iterdir()] == ["filler"]
-    filler.unlink()
-    assert write(msgrpo, command, played, disk).code == 0
-    assert len([*disk.iterdir()]) == 1
-
-
 @pytest.mark.parametrize("command", WRITING)
 def test_a_file_that_may_not_grow_is_one_line(msgrpo: Command, played: Path, tmp_path: Path, command: str) -> None:
     ended = write(msgrpo, command, played, tmp_path, largest_file=2_000)
     assert_one_line(ended, f"(File too large): {WRITING[command]}; make room, then run the same")
     assert [*tmp_path.iterdir()] == []
     assert write(msgrpo, command, played, tmp_path).code == 0
-
-
-def test_a_log_or_an_output_that_may_not_grow_is_one_line(msgrpo: Command, played: Path, tmp_path: Path) -> None:
-    assert_one_line(evaluated(msgrpo, played, tmp_path, largest_file=2_000), "(File too large)", "episodes are safe there")
-    assert evaluated(msgrpo, played, tmp_path).code == 0
-    episode = msgrpo("play", LAKE, "--json", largest_file=100)
-    assert_one_line(episode, "cannot write to the standard output (File too large)")
+    if "--dry-run" in command:
+        assert "is not empty" in write(msgrpo, command, played, tmp_path).said[-1]
 
 
 def test_a_read_only_disk_can_be_read_and_every_write_is_one_line(msgrpo: Command, played: Path, disk: Path) -> None:
@@ -119,12 +100,3 @@ def test_a_push_that_cannot_write_its_temporary_files_is_one_line(msgrpo: Comman
         "from msgrpo_hub.cli import main\nmain(sys.argv[1:])"
     )
     assert_one_line(msgrpo("push", "space", "ada/x", program=program), "(No space left on device): make room")
-
-
-def test_a_dry_run_replaces_files_of_a_killed_one(msgrpo: Command, played: Path, tmp_path: Path) -> None:
-    (tmp_path / "staged" / ".new").mkdir(parents=True)
-    (tmp_path / "staged" / ".new" / "half").write_text("written")
-    command = "push rollouts RUNS ada/x --dry-run OUT/staged"
-    assert write(msgrpo, command, played, tmp_path).code == 0
-    assert "half" not in {path.name for path in tmp_path.rglob("*")}
-    assert "is not empty" in write(msgrpo, command, played, tmp_path).said[-1]

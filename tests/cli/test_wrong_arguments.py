@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,26 +29,17 @@ GAME, PLAYER = games.make_game(LAKE), ScriptedPolicy(choose_random)
 CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: games.make_game(3), "game_id = 3: expected str"),
     (lambda: games.episode_seed(LAKE, "tset", 0), "unknown split 'tset': did you mean 'test'"),
-    (lambda: games.episode_seed(LAKE, "test", -1), "index = -1: expected at least 0"),
-    (lambda: games.episode_seed(LAKE, "test", 0.5), "index = 0.5: expected int"),
-    (lambda: players.make_player(3), "name = 3: expected str"),
     (lambda: players.make_player("pocket", {}), "settings = {}: expected PlayerSettings or None"),
     (lambda: players.PlayerSettings(temperature="hot"), "temperature = 'hot': expected float"),
     (lambda: players.PlayerSettings(max_new_tokens=True), "max_new_tokens = True: expected int"),
-    (lambda: players.PlayerSettings(max_new_tokens=0), "max_new_tokens = 0: expected at least 1"),
     (lambda: play_groups(GAME, PLAYER, (1,), 0), "group_size = 0: expected at least 1"),
-    (lambda: play_groups(GAME, PLAYER, 7, 1), "seeds = 7: expected Sequence"),
     (lambda: play_groups(GAME, PLAYER, ["7"], 1), "seeds = .*expected Sequence of int"),
     (lambda: evaluation.evaluate([], SMALL), "no players: expected the name of at least one"),
     (lambda: evaluation.evaluate("random", None), "suite = None: expected str or Suite"),
-    (lambda: evaluation.evaluate("random", SMALL, batch_size=-1), "batch_size = -1: expected at least 1"),
-    (lambda: Suite(name="x", tasks=(LAKE,), episodes=0), "episodes = 0: expected at least 1"),
     (lambda: Suite(name="x", tasks=(), episodes=1), "a suite of no tasks"),
     (lambda: evaluation.compare(3, 4), "first = 3: expected"),
     (lambda: training.TrainConfig(updates="3"), "updates = '3': expected int"),
     (lambda: training.TrainConfig(seed=10**5000), "seed = a number of thousands of digits"),
-    (lambda: training.TrainConfig(lora_rank=10**8), "lora_rank = 100000000: expected at most 1024"),
-    (lambda: training.TrainConfig(dtype="float16"), "unknown dtype 'float16'"),
     (lambda: training.TrainConfig(chat_template_kwargs=[]), "expected dict"),
     (lambda: training.train({}, "out"), "config = {}: expected TrainConfig"),
     (lambda: hub.load_rollouts("runs", split="tset"), "unknown|expected one of"),
@@ -67,56 +54,38 @@ COMMANDS = [
     ("", "COMMAND; see msgrpo --help"),
     ("trian", "unknown command 'trian': did you mean 'train'"),
     ("play FrozenLake-NotSlipery-v1", f"unknown game 'FrozenLake-NotSlipery-v1': did you mean '{LAKE}'"),
-    ("play", "GAME; see msgrpo play --help"),
     (f"play {LAKE} --player optimall", "'optimall'.*did you mean 'optimal'"),
-    (f"play {LAKE} --player pockett", "'pockett'.*did you mean 'pocket'"),
     (f"play {SNAKE} --player optimal", "Snake-Solo-v1 has no exact optimum.* use the player 'greedy'"),
-    (f"play {LAKE} --seed one", "--seed.*int.*'one'; see msgrpo play --help"),
     ("eval pocket --chat-template-kwargs thinking=false", "expected a JSON object such as"),
     ('train @ --chat-template-kwargs {"a":{}}', "a = '{}' in chat_template_kwargs: expected a text"),
     (f"play {LAKE} --player @/base --temperature -1", "temperature.*-1.*at least 0"),
-    (f"play {LAKE} --player @/base --max-new-tokens 0", "max.new.tokens.*0.*at least 1"),
     (f"play {LAKE} --player @/base --max-new-tokens 5000", r"5000.*1024 positions.*--max-new-tokens \d+\)"),
     ("eval random --suite @/wrong.toml", f"{LAKE} has hash .* expects 0000: give a changed game"),
     ("eval optimal --suite @/snakes.toml", "'optimal' can play no task of the suite"),
     ("eval dqn:@/none --suite @/lake.toml", "can play no task|no DQN in '@/none'"),
-    ("eval random --suite @/lake.toml --output-dir @/lake.toml", "cannot write to .*another output folder"),
     ("verify @/empty", "no episodes under '@/empty': expected .*`msgrpo train` with --save-rollouts"),
     (f"play {LAKE} --player @/none", "no model in the folder '@/none': expected config.json"),
-    (f"play {LAKE} --player @/file", "no model in the folder '@/file': expected config.json"),
     (f"play {LAKE} --player some/model", "cannot load 'some/model': expected 'pocket', a folder, or a"),
-    (f"play {LAKE} --player some/model@v1", "cannot load 'some/model' at revision 'v1'"),
     (f"play {LAKE} --player @/base+@/adapter-of-another-base", "does not fit its base '@/base'.*size"),
     (f"play {LAKE} --player @/base+@/base", "'@/base' is not a LoRA adapter: expected adapter_config.json"),
     (f"play {LAKE} --player @/run/adapter+@/run/adapter", "is a LoRA adapter, not a base"),
     ("train @ --model @/run/adapter", "'@/run/adapter' is a LoRA adapter: expected a base model"),
     (f"play {LAKE} --player @/no-template", "no chat template: pass one with --chat-template FILE"),
     (f"play {LAKE} --player @/base --chat-template @/broken.jinja", "'@/broken.jinja'"),
-    ("train", "--output-dir; see msgrpo train --help"),
-    ("train @ --preset quickstrat", "unknown preset 'quickstrat': did you mean 'quickstart'"),
-    ("train @ --game Snake-Standart-v1", "unknown game 'Snake-Standart-v1': did you mean 'Snake-Standard"),
     ("train @ --grops 3", "unknown flag '--grops': did you mean '--groups'"),
     ("train @ --sampler best", "unknown sampler 'best': expected one of absolute-advantage.*or module:object"),
-    ("train @ --updates many", "--updates.*int.*'many'; see msgrpo train --help"),
-    ("train @ --updates", "--updates: expected one argument"),
     ("train @ --preset quickstart --config @/broken.toml", "--preset and --config are both given: expected one"),
-    ("train @ --config @/none.toml", "cannot read the configuration '@/none.toml'.*expected a TOML file"),
     ("train @ --config @/unknown-field.toml", "unknown-field.toml 'gruops': did you mean 'groups'"),
     ("train @ --config @/wrong-type.toml", "groups = 'three' in @/wrong-type.toml: expected int"),
     ("train @ --config @/broken.toml", "'@/broken.toml' is not valid TOML: .*line 1"),
-    ("train @ --config @/latin.toml", "'@/latin.toml' is not valid TOML"),
     ("train @ --group-size 4 --selected-per-group 5", "selected_per_group = 5 of group_size = 4: expected G' <= G"),
-    ("train @ --group-size 1 --selected-per-group 1", "group_size = 1: expected at least 2"),
     ("train @ --updates 0", "updates = 0: expected at least 1"),
     ("train @ --learning-rate nan", "learning_rate = nan: expected"),
-    ("train @ --seed -1", "seed = -1: expected at least 0"),
     ("train @ --device cuda", "device = 'cuda': torch finds no such device.*expected auto or cpu"),
-    (f"play {LAKE} --player @/base --device mps", "device = 'mps': torch finds no"),
     ("train @ --report-to wandb", "report_to = 'wandb' cannot be used.*install it or take 'none'"),
     ("train @ --learning-rate 1e30", "expected finite numbers: lower --learning-rate"),
     ("train @ --model @/nan-everywhere", "finite"),
     ("train --output-dir @/file/run", "cannot write to the output folder '@/file/run'.*name another --output-dir"),
-    ("train --output-dir @/file", "cannot write to the output folder '@/file'.*name another --output-dir"),
     ("train --output-dir @/run", "'@/run' already holds a run: continue it with --resume, or name another"),
     ("train --output-dir @/run --resume --seed 7", "'@/run' holds a run with seed = 0, not 7"),
 ]
@@ -228,14 +197,6 @@ def test_after_a_mistake_is_mended_the_same_folder_can_be_used(msgrpo: Command, 
     assert ended.code == 0, ended.err
 
 
-def test_the_real_command_says_one_line_where_there_is_no_network() -> None:
-    command = [Path(sys.executable).with_name("msgrpo"), "play", LAKE, "--player", "some/model"]
-    ended = subprocess.run(command, env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    [line] = ended.stderr.splitlines()
-    assert line.startswith("error: cannot load 'some/model': expected 'pocket', a folder, or a Hub id")
-
-
 def test_exhausted_gpu_memory_names_the_knob() -> None:
     with pytest.raises(UserError) as caught, out_of_memory("sampling", "--max-rows"):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nGPU 0 has a total capacity of 8 GiB")
@@ -243,12 +204,3 @@ def test_exhausted_gpu_memory_names_the_knob() -> None:
         "the GPU's memory is exhausted while sampling (CUDA out of memory. Tried to allocate 2 GiB.): "
         "lower --max-rows, then continue with --resume"
     )
-
-
-@pytest.mark.parametrize("knob", [["--max-rows", "64"], ["--token-budget", "512"], ["--gradient-checkpointing"]])
-def test_the_knobs_that_it_names_may_be_turned_when_a_run_goes_on(
-    knob: list[str], msgrpo: Command, finished_run: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(finished_run, tmp_path / "run")
-    ended = msgrpo("train", "--resume", "--output-dir", tmp_path / "run", *knob)
-    assert ended.code == 0, ended.err

@@ -24,7 +24,6 @@ from msgrpo_hub.downloads.inspection import (
     is_revision,
     play_settings_of,
     read_header,
-    read_object,
     weight_files,
 )
 from msgrpo_hub.downloads.names import pocket_path
@@ -218,10 +217,3 @@ def test_play_settings_are_read_as_they_were_stored() -> None:
     switches = {"enable_thinking": False, "budget": 3, "share": 0.5, "date_string": "1 Jan 2025"}
     stored = PlaySettings(prompt_format="json", chat_template_kwargs=switches)
     assert play_settings_of(json.loads(json.dumps(stored.record())), "x") == stored
-
-
-@pytest.mark.parametrize("text", ["{", "enable_thinking=false", "[1]", "", "{'enable_thinking': false}", "[" * 100_000])
-def test_bad_json_on_the_command_line_gets_one_line(text: str) -> None:
-    with pytest.raises(UserError, match=r"expected a JSON object such as '\{\"enable_thinking\": false\}'") as caught:
-        read_object(text, "chat_template_kwargs", '{"enable_thinking": false}')
-    assert "\n" not in str(caught.value)

@@ -123,7 +123,7 @@ def test_the_command_says_who_will_see_it_and_what_comes_next(loopback: Loopback
     repo = loopback.repository()
     done = loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base, "--private", "--message", "Mine")
     assert (done.code, done.out) == (0, f"{loopback.endpoint}/{repo}\n")
-    assert done.err.startswith(f"pushing to {repo} (private)\n")
+    assert f"; {repo} is private, at " in done.err
     assert done.err.endswith(f"Next: msgrpo eval {repo} --suite quick\n")
     assert loopback.commits(repo)[0] == "Mine"
 
@@ -297,4 +297,4 @@ def test_the_base_is_pushed_once_and_only_with_files_that_it_loads_from(loopback
     local = {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name != "README.md"}
     assert local.items() <= loopback.files(base).items()
     assert set(loopback.files(base)) == {*local, "README.md", "replay.svg"}
-    assert "is for `msgrpo push adapter`" in refused(loopback.owner.attempt(msgrpo, "push", "base", base, "--base", base))
+    assert "unknown flag '--base'" in refused(loopback.owner.attempt(msgrpo, "push", "base", base, "--base", base))

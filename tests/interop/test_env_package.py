@@ -78,9 +78,9 @@ def test_a_dry_run_lists_the_files_and_a_push_without_a_game_says_so(run: Run, t
     assert "server/app.py" in done.out
     assert (tmp_path / "out" / "openenv.yaml").is_file()
     for arguments, words in (
-        (("env", "you/snake"), "without --game"),
+        (("env", "you/snake"), "required: --game"),
         (("env", "snake", "--game", GAME, "--dry-run", str(tmp_path / "new")), "expected USER/NAME"),
-        (("base", "you/snake", "--game", GAME), "--game is for `msgrpo push env`"),
+        (("base", "you/snake", "--game", GAME), "unknown flag '--game'"),
     ):
         ended = run("push", *arguments)
         assert (ended.code, len(ended.err.splitlines())) == (2, 1)

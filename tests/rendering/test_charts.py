@@ -14,11 +14,12 @@ import numpy.typing as npt
 import pytest
 from matplotlib.figure import Figure
 
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.statistics import over_seeds
-from msgrpo_hub.rendering.charts import count_endings, count_replies, plot_curves, rolling_mean, task_svg
+from msgrpo_hub.rendering.charts import count_outcomes, plot_curves, rolling_mean, task_svg
 from msgrpo_hub.rendering.seed_curves import SeedLines, mean_line, plot_seed_curves
-from tests.rendering.reported import ADAPTER, BASE, HOSTILE, of
+from tests.rendering.reported import BASE, HOSTILE, of
 
 KEYS = [
     *("reward", "success", "zero_variance_groups", "unreadable_rate", "truncated_rate", "illegal_rate"),
@@ -102,35 +103,21 @@ def test_drawing_leaves_a_users_own_plots_alone() -> None:
 
 def test_the_chart_of_a_task_has_the_figures_of_its_players(report_results: list[Result], figures: list[Figure]) -> None:
     players = [of(report_results, BASE), of(report_results, "optimal")]
-    assert {"base", "optimal", "silent"} <= set(text_of(task_svg(players, ["base", "optimal"], 15)))
-    reward, endings, replies, mistakes = figures[0].axes
+    assert {"base", "optimal", "silent"} <= set(text_of(task_svg(players, ["base", "optimal"])))
+    reward, endings, replies = figures[0].axes
     summary = players[0].summary["reward"]
     drawn = [list(line.get_xdata()) for line in reward.lines]
     assert [summary["mean"]] in drawn
     assert [summary["low"], summary["high"]] in drawn
     for axis in (endings, replies):
         assert sum(patch.get_width() for patch in axis.patches) == pytest.approx(200)
-    assert len(mistakes.patches) == 30
-    assert len(mistakes.texts) == 2
-    assert mistakes.texts[1].get_text() == "none 100 %"
-
-
-def test_first_mistakes_of_all_players_have_one_scale(report_results: list[Result], figures: list[Figure]) -> None:
-    base, others = of(report_results, BASE), [of(report_results, name) for name in (ADAPTER, "optimal")]
-    task_svg([base, *others], ["base", "adapter", "optimal"], 15)
-    found = [score.first_mistake for result in (base, others[0]) for score in result.scores]
-    made = [[found[30 * player :][:30].count(turn) for turn in range(15)] for player in range(2)]
-    drawn = np.array([patch.get_height() for patch in figures[0].axes[-1].patches]).reshape(3, 15)
-    assert drawn == pytest.approx(-0.7 * np.array([*made, [0] * 15]) / np.max(made))
-    assert min(map(max, made)) < np.max(made), "else a scale of its own for each player gives the same bars"
 
 
 def test_every_episode_and_every_reply_is_counted(report_results: list[Result]) -> None:
     for result in report_results:
-        assert count_endings(result).total() == 30
-        assert count_replies(result).total() == result.summary["steps"]
+        assert [counts.total() for counts in count_outcomes(result)] == [30, result.summary["steps"]]
     base = of(report_results, BASE)
-    replies, steps = count_replies(base), [step for episode in base.episodes for step in episode.steps]
+    replies, steps = count_outcomes(base)[1], [step for episode in base.episodes for step in episode.steps]
     assert replies["unparsed"] == sum(step.completion.text == HOSTILE for step in steps) > 0
     assert replies["truncated"] == sum(step.completion.finish == "length" for step in steps) > 0
     assert replies["illegal"] == sum(step.action is not None and not step.legal for step in steps) > 0
@@ -153,18 +140,13 @@ def lines(name: str, gain: float = 1.0, seeds: int = 4, updates: int = 40) -> Se
     )
 
 
-@pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
-def test_the_figure_of_the_same_seeds_is_the_same_file(kind: str, begin: bytes, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        plot_seed_curves([lines("aaw")], tmp_path / name, x_label="updates", kind=kind)
-    assert (tmp_path / "one").read_bytes().startswith(begin)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-def test_the_figure_of_seeds_names_the_game_the_axes_every_variant_and_the_references(tmp_path: Path) -> None:
-    plot_seed_curves([lines("aaw"), lines("uniform", 0.6)], tmp_path / "x.svg", x_label="seconds", kind="svg")
-    said = " ".join(text_of((tmp_path / "x.svg").read_text()))
-    named = {"Snake-Solo-v1", "Training", "Validation", "Test", "seconds", "aaw", "uniform", "random, base", "greedy"}
+def test_the_figure_of_seeds_is_the_same_file_again_and_names_game_axes_variants_and_references(tmp_path: Path) -> None:
+    for name, kind in (("one.svg", "svg"), ("two.svg", "svg"), ("x.png", "png")):
+        plot_seed_curves([lines("aaw"), lines("uniform", 0.6)], tmp_path / name, x_label="seconds", kind=kind)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    said = " ".join(text_of((tmp_path / "one.svg").read_text()))
+    named = {"Snake-Solo-v1", "Training", "Validation", "Test", "seconds", "aaw", "uniform", "random 0.10", "greedy 1.50"}
     assert {text for text in (*named, str(over_seeds(lines("aaw").test))) if text not in said} == set()
 
 
@@ -201,6 +183,6 @@ def test_runs_without_overlap_validation_or_test_one_update_and_many_variants_ar
 def test_charts_of_nothing_are_errors_and_leave_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no updates to draw"):
         plot_curves([], tmp_path / "x")
-    with pytest.raises(ValueError, match="no updates to draw"):
+    with pytest.raises(UserError, match="nothing to draw"):
         plot_seed_curves([replace(lines("aaw"), training={}, validation={}, test={})], tmp_path / "x", x_label="updates")
     assert not (tmp_path / "x").exists()

@@ -72,34 +72,20 @@ def words_of(episode: Episode) -> str:
 
 
 @pytest.mark.parametrize(
-    ("actions", "words"),
-    [
-        (["Right", "Right", "Down", "Down", "Down", "Right"], "reached the goal"),
-        (["Right", "Down"], "fell into a hole"),
-        (["Left"] * 8, "ran out of turns after 8"),
-    ],
-)
-def test_how_a_lake_ended_is_said_in_words(actions: list[str], words: str) -> None:
-    """Test episode 0: `@... / .O.O / OO.O / ...G`."""
-    game, left = make_game(LAKE), iter(actions)
-    [episode] = play_episodes(game, ScriptedPolicy(lambda *_: next(left)), [(episode_seed(LAKE, "test", 0), 0)])
-    assert words_of(episode) == words
-
-
-@pytest.mark.parametrize(
     ("game_id", "choose", "found"),
     [
-        ("FrozenLake-Exactly8-v1", choose_random, "reached the goal on the wrong turn"),
-        (SOLO, choose_random_safe, "survived all 20 turns"),
-        ("Snake-Standard-v1", choose_random_safe, "survived, the other snake died"),
+        (LAKE, choose_random, {"reached the goal", "fell into a hole", "ran out of turns after 8"}),
+        ("FrozenLake-Exactly8-v1", choose_random, {"reached the goal on the wrong turn"}),
+        (SOLO, choose_random_safe, {"survived all 20 turns"}),
+        ("Snake-Standard-v1", choose_random_safe, {"survived, the other snake died"}),
     ],
 )
-def test_only_a_success_is_said_to_be_one(game_id: str, choose: Callable[..., str], found: str) -> None:
+def test_only_a_success_is_said_to_be_one(game_id: str, choose: Callable[..., str], found: set[str]) -> None:
     episodes = play_episodes(make_game(game_id), ScriptedPolicy(choose), [(number, 0) for number in range(80)])
     said = [words_of(episode) for episode in episodes]
     successes = {"reached the goal", "survived all 20 turns", "survived, the other snake died"}
     assert [words in successes for words in said] == [episode.success for episode in episodes]
-    assert found in said
+    assert found <= {*said}
 
 
 @pytest.mark.parametrize(
