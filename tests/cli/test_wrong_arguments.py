@@ -56,7 +56,7 @@ COMMANDS = [
     ("play FrozenLake-NotSlipery-v1", f"unknown game 'FrozenLake-NotSlipery-v1': did you mean '{LAKE}'"),
     (f"play {LAKE} --player optimall", "'optimall'.*did you mean 'optimal'"),
     (f"play {SNAKE} --player optimal", "Snake-Solo-v1 has no exact optimum.* use the player 'greedy'"),
-    ("eval pocket --chat-template-kwargs thinking=false", "expected a JSON object such as"),
+    ("eval pocket --chat-template-kwargs thinking=false", "expected a JSON object in quotes, such as"),
     ('train @ --chat-template-kwargs {"a":{}}', "a = '{}' in chat_template_kwargs: expected a text"),
     (f"play {LAKE} --player @/base --temperature -1", "temperature.*-1.*at least 0"),
     (f"play {LAKE} --player @/base --max-new-tokens 5000", r"5000.*1024 positions.*--max-new-tokens \d+\)"),
