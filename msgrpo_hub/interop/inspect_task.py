@@ -22,7 +22,7 @@ from msgrpo_hub.errors import unknown
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import Game, make_game, stream
-from msgrpo_hub.interop.episodes import play_episode, reported
+from msgrpo_hub.interop.episodes import SCORES, play_episode
 from msgrpo_hub.players import PlayerSettings
 
 _MESSAGES = TypeAdapter(list[ChatMessage])
@@ -30,18 +30,17 @@ _DEFAULTS = PlayerSettings()
 
 
 @task  # type: ignore[untyped-decorator]
-def text_game(game: str = "FrozenLake-NotSlippery-v1", suite: str = "standard", prompt_format: str = "") -> Task:
+def text_game(game: str = "FrozenLake-NotSlippery-v1", suite: str = "standard") -> Task:
     """One task of a suite, on the suite's boards. Temperature and token limit default to the values of `msgrpo eval`.
 
     Args:
         game: the id of one of the suite's games.
         suite: the name of a suite, or the path of a TOML file.
-        prompt_format: built-in, or module:object; by default the suite's.
     """
     chosen = load_suite(suite)
     if game not in chosen.tasks:
         raise unknown("game", game, chosen.tasks)
-    rules, asked = make_game(game), find_format(prompt_format or chosen.prompt_format, may_import=bool(prompt_format))
+    rules, asked = make_game(game), find_format(chosen.prompt_format)
     samples = []
     for index, seed in enumerate(chosen.seeds(game)):
         first = build_prompt(rules, rules.initial_state(stream(seed, "initial_state")), asked)
@@ -71,7 +70,8 @@ def play(game: Game, prompt_format: PromptFormat) -> Solver:
             return completion_of(state.output)
 
         episode = await play_episode(game, ask, int(state.metadata["seed"]), state.epoch - 1, prompt_format)
-        state.metadata["score"] = reported(judged(episode)[1])
+        _, judgement = judged(episode)
+        state.metadata["score"] = {name: float(value) for name in SCORES if (value := getattr(judgement, name)) is not None}
         state.metadata["actions"] = [step.action for step in episode.steps]
         state.messages, state.completed = log, True
         return state
@@ -90,20 +90,17 @@ def episode_score() -> Scorer:
 
 
 def completion_of(output: ModelOutput) -> Completion:
-    """A reply of Inspect as ours, with its thoughts in front.
-
-    Inspect removes the first <think> block, so the text equals the server's if it starts with its thoughts.
+    """A reply of Inspect as ours, with its thoughts in front, which Inspect takes out of the text.
 
     Raises:
         RuntimeError: the server gave no reply, or stopped for an unknown reason. Inspect then marks the sample as failed.
     """
-    message = output.message
+    message, usage = output.message, output.usage
     parts = message.content if isinstance(message.content, list) else []
     thinking = "".join(part.reasoning for part in parts if isinstance(part, ContentReasoning))
     ended = output.stop_reason in ("stop", "max_tokens", "tool_calls")
     if output.error or output.stop_reason == "unknown" or not (message.text or thinking or ended):
         raise RuntimeError(f"no reply ({output.error or output.stop_reason})")
-    usage = output.usage
     return Completion(
         text=f"<think>{thinking}</think>{message.text}" if thinking else message.text,
         finish="length" if output.stop_reason == "max_tokens" else "stop",

@@ -54,10 +54,7 @@ def stage_env(repo_id: str, folder: Path, *, game: str) -> None:
     check_repo_id(repo_id)
     made = make_game(game)
     if base_game(made).id not in {*GAMES, *FURTHER}:
-        raise UserError(
-            f"{game} has rules of another package, which the environment would lack: expected a game of msgrpo_hub "
-            "(`msgrpo games` lists them)"
-        )
+        raise UserError(f"{game} has rules of another package: expected a game of msgrpo_hub (`msgrpo games` lists them)")
     for room in ROOMS:
         copy(_PACKAGE / room, folder / "msgrpo_hub" / room, (".py",))
     values = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -52,10 +53,9 @@ def rollout_dataset(game: str, episodes: Count, *, split: Split = "train", run: 
 def environment_dataset(
     game: str, episodes: Count, *, split: Split = "train", run: Seed = 0, prompt_format: PromptFormat = THINK_ACTION
 ) -> Dataset:
-    """The same starts as rows for `trl_environment`, with `prompt`, `seed` and `split`.
+    """The same starts as rows for `trl_environment`, with `prompt`, `seed` and `split`. Arguments as for both.
 
-    TRL repeats each row for a group; its members share only the seed. Arguments as for `rollout_dataset` and
-    `trl_environment`.
+    TRL repeats each row for a group; its members share only the seed.
     """
     rules = prompt_format.render(make_game(game), "")[0]["content"]
     prompt = [{"role": "system", "content": f"{rules}\n{HOW}"}, {"role": "user", "content": ""}]
@@ -88,12 +88,12 @@ def trl_rollout(
 
     def rollout(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         # 1) The games and seeds that `rollout_dataset` wrote into the prompts.
-        starts: dict[str, list[tuple[int, int]]] = {}  # game → places in the batch and seeds
+        starts: dict[str, dict[int, int]] = {}  # game → place in the batch → seed
         for place, prompt in enumerate(prompts):
-            game, mark, seed = prompt.rpartition(_MARK) if isinstance(prompt, str) else ("", "", "")
-            if not mark or not seed.isdecimal():
+            game, _, seed = prompt.rpartition(_MARK) if isinstance(prompt, str) else ("", "", "")
+            if not game or not seed.isdecimal():
                 raise UserError(f"the prompt {shown(prompt)}: expected GAME{_MARK}SEED; make the dataset with rollout_dataset")
-            starts.setdefault(game, []).append((place, int(seed)))
+            starts.setdefault(game, {})[place] = int(seed)
         # 2) The model computes in the dtype of its weights, without accelerate's mixed precision, TRL's default.
         model, args = trainer.model, trainer.args
         if not agents or agents[0].model is not model:
@@ -106,10 +106,10 @@ def trl_rollout(
             if original:
                 model.forward = original
             try:
-                for game, places in starts.items():
-                    keys = [(seed, random.getrandbits(31)) for _, seed in places]
+                for game, seeds in starts.items():
+                    keys = [(seed, random.getrandbits(31)) for seed in seeds.values()]
                     played = play_episodes(make_game(game), agents[0], keys, prompt_format=prompt_format)
-                    episodes |= {place: episode for (place, _), episode in zip(places, played, strict=True)}
+                    episodes |= zip(seeds, played, strict=True)
             finally:
                 model.train(was_training)
                 if original:
@@ -132,30 +132,18 @@ def trl_rollout(
 def trl_environment(
     game: str | Game, *, format_penalty: float = 1.0, prompt_format: PromptFormat = THINK_ACTION
 ) -> Callable[[], GameEnvironment]:
-    """For `GRPOTrainer(environment_factory=...)`, with rows of `environment_dataset`.
-
-    Args:
-        game: the id of a registered game, or a game.
-        format_penalty: taken from the return for each unparsed reply, as `TrainConfig.format_penalty`.
-        prompt_format: how prompts are rendered and replies are parsed.
-
-    >>> environment = trl_environment("FrozenLake-NotSlippery-v1")()
-    >>> print(environment.reset(seed=0, member=0).splitlines()[0])
-    Current Observation:
-    >>> print(environment.play("<action>Sideways</action>").splitlines()[-1])
-    <think>your thought</think><action>Up</action>
-    >>> environment.get_reward()
-    -1.0
-    """
+    """For `GRPOTrainer(environment_factory=...)`, with rows of `environment_dataset`. Arguments as for `trl_rollout`."""
     return partial(GameEnvironment, make_game(game) if isinstance(game, str) else game, format_penalty, prompt_format)
 
 
+@dataclass(eq=False)
 class GameEnvironment:
     """One game at a time, as TRL plays it: `reset`, the tool `play`, and `get_reward`. Public methods are tools."""
 
-    def __init__(self, game: Game, format_penalty: float, prompt_format: PromptFormat) -> None:
-        self._game, self._penalty, self._format = game, format_penalty, prompt_format
-        self._play: Play | None = None
+    _game: Game
+    _penalty: float
+    _format: PromptFormat
+    _play: Play = field(init=False)
 
     def reset(self, seed: int, member: int | None = None, split: Split = "train", **row: Any) -> str:  # noqa: ARG002
         """Starts an episode; arguments as for `start_play`, and the other columns of the dataset.
@@ -164,7 +152,7 @@ class GameEnvironment:
             The first observation with its request; TRL appends it to the prompt.
         """
         self._play = start_play(self._game, self._format, seed, member, split)
-        return self._shown(self._play)
+        return build_prompt(self._game, self._play.state, self._format).user
 
     def play(self, reply: str) -> str:
         """Play one turn of the game.
@@ -175,26 +163,12 @@ class GameEnvironment:
         Returns:
             The next observation, or the last one when the game is over.
         """
-        play = self._started()
+        play = self._play
         if play.live:
             play.advance(self._game.observe(play.state), Completion(text=reply))
-        return self._shown(play)
+        prompt = build_prompt(self._game, play.state, self._format, play.history)  # the model keeps the earlier turns itself
+        return prompt.user if play.live else f"{prompt.observation}\n{OVER}"
 
     def get_reward(self) -> float:
         """The episode's return so far, less the penalty for each unparsed reply: the reward of `msgrpo train`."""
-        return composite_return(self.episode, self._penalty)
-
-    @property
-    def episode(self) -> Episode:
-        """The record of the episode so far."""
-        return self._started().episode()
-
-    def _started(self) -> Play:
-        if self._play is None:
-            raise UserError(f"{self._game.id}: no episode has started: call reset first")
-        return self._play
-
-    def _shown(self, play: Play) -> str:
-        """The end of the prompt, since the model keeps the conversation itself."""
-        prompt = build_prompt(self._game, play.state, self._format, play.history)
-        return prompt.user if play.live else f"{prompt.observation}\n{OVER}"
+        return composite_return(self._play.episode(), self._penalty)

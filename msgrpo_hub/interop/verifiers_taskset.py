@@ -24,35 +24,24 @@ from msgrpo_hub.errors import unknown
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import make_game, stream
-from msgrpo_hub.interop.episodes import play_episode, reported
+from msgrpo_hub.interop.episodes import SCORES, play_episode
 from msgrpo_hub.models.endpoint import read_reply
 from msgrpo_hub.players import PlayerSettings
 
 __all__ = ["GameEnv", "GameHarness", "GameTaskset"]
 
 _DEFAULTS = PlayerSettings()
-_RETRIES = 5
-"""Retries of a request to a busy server."""
 
 
 class GameData(vf.TaskData):  # type: ignore[misc]
     """One episode."""
 
     game: str
-    """The versioned id."""
     prompt_format: str
     seed: int
     """The seed of the start."""
     member: int | None
     """The seed of the dynamics; None samples one for each rollout."""
-
-
-class GameTask(vf.Task[GameData]):  # type: ignore[misc]
-    """The reward is the episode's return; the other scores are metrics of the trace."""
-
-    @vf.reward(weight=1.0)  # type: ignore[untyped-decorator]
-    async def episode_return(self, trace: vf.Trace) -> float:
-        return float(trace.info["msgrpo"]["score"]["reward"])
 
 
 class GameTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
@@ -67,28 +56,20 @@ class GameTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
     have different members, so that a group shares its start and not its dynamics."""
 
 
-class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):  # type: ignore[misc]
+class GameTaskset(vf.Taskset[vf.Task[GameData], GameTasksetConfig]):  # type: ignore[misc]
     """The boards of one task of a suite, in the suite's order."""
 
-    def load(self) -> Iterable[GameTask]:
+    def load(self) -> Iterable[vf.Task[GameData]]:
         suite = load_suite(self.config.suite)
         if self.config.game not in suite.tasks:
             raise unknown("game", self.config.game, suite.tasks)
         game, asked = make_game(self.config.game), find_format(suite.prompt_format)
-        members = [None] if self.config.repeats is None else range(self.config.repeats)
         for seed in suite.seeds(game.id):
             first = build_prompt(game, game.initial_state(stream(seed, "initial_state")), asked)
-            for member in members:
-                data = GameData(
-                    name=f"{game.id}#{seed}",
-                    system_prompt=first.system,
-                    prompt=first.user,
-                    game=game.id,
-                    prompt_format=asked.name,
-                    seed=seed,
-                    member=member,
-                )
-                yield GameTask(data, self.config.task)
+            shown = {"name": f"{game.id}#{seed}", "system_prompt": first.system, "prompt": first.user}
+            for member in [None] if self.config.repeats is None else range(self.config.repeats):
+                data = GameData(**shown, game=game.id, prompt_format=asked.name, seed=seed, member=member)
+                yield vf.Task[GameData](data, self.config.task)
 
 
 class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
@@ -108,7 +89,7 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
         mcp_urls: dict[str, str],  # noqa: ARG002
         data: GameData,
     ) -> vf.ProgramResult:
-        async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=_RETRIES, timeout=None) as client:
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret, max_retries=5, timeout=None) as client:
 
             async def ask(prompt: Prompt, seed: int) -> Completion:
                 answer = await client.chat.completions.create(
@@ -122,10 +103,11 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
 
             member = random.getrandbits(31) if data.member is None else data.member
             episode = await play_episode(make_game(data.game), ask, data.seed, member, find_format(data.prompt_format))
-        score = reported(judged(episode)[1])
+        _, judgement = judged(episode)
+        score = {name: float(value) for name in SCORES if (value := getattr(judgement, name)) is not None}
         trace.info["msgrpo"] = {"member": member, "actions": [step.action for step in episode.steps], "score": score}
-        for name, value in score.items():
-            trace.record_metric(name, value)
+        trace.record_metrics(score)
+        trace.record_reward("episode_return", score["reward"])
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 

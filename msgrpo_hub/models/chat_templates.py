@@ -1,8 +1,8 @@
 """Chat templates: messages become the text of a prompt. A foreign template renders in a process that can be killed.
 
-A template is a program in Jinja's sandbox; it can loop forever or fill the memory. One process per foreign template renders
-batches of prompts (`models.template_worker`). The system limits its processor time and memory, and this module its time by the
-clock. The template of the built-in base renders in this process.
+A template is a program in Jinja's sandbox; it can loop forever or fill the memory. So another process renders all foreign
+templates (`models.template_worker`). The system limits its memory, and this module its time. The template of the built-in base
+renders in this process.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ import json
 import logging
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,12 +32,10 @@ from msgrpo_hub.models import template_worker
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SECONDS = 1.0
-"""Processor time that a foreign template may take for one prompt. Known templates take a millisecond."""
+SECONDS = 10.0
+"""Seconds that foreign templates may take for a batch, beyond a tenth for each prompt; known ones take a millisecond."""
 MEMORY = 256 * 2**20
-"""Bytes that a foreign template may take beyond what its process takes at its start."""
-PATIENCE = 10.0
-"""Seconds by the clock for a batch, beyond its processor time: for a process that hangs, and where no timer limits it."""
+"""Bytes that foreign templates may take beyond what their process takes at its start."""
 
 THINKING_OFF: dict[str, tuple[Scalar, ...]] = {
     "enable_thinking": (False,),
@@ -96,7 +92,7 @@ class ChatTemplate:
         items = [(messages, self.variables, generation_prompt) for messages in batch]
         if self.text == pocket_template():
             return [template_worker.answer(self.text, *item) for item in items]
-        answers = worker(self.text).render(items)
+        answers = rendered_elsewhere(self.text, items)
         if isinstance(answers, str):
             raise UserError(f"the chat template of {self.source!r} is stopped: it {answers}")
         return answers
@@ -185,80 +181,58 @@ def pocket_template() -> str:
     return (pocket_path() / "chat_template.jinja").read_text(encoding="utf-8")
 
 
-class Worker:
-    """A foreign template in a process, started when needed. The process ends with this object or with this process."""
+_process: subprocess.Popen[str] | None = None
+"""The process of foreign templates, started when needed. It ends with this process, which closes its input."""
+_lock = threading.Lock()
 
-    def __init__(self, template: str) -> None:
-        self._template, self._lock = template, threading.Lock()
-        self.process: subprocess.Popen[str] | None = None
 
-    def render(self, items: Sequence[Sequence[Any]]) -> list[dict[str, str]] | str:
-        """One answer per item, or the limit that an item exceeds, in words; the next call starts a new process then."""
-        with self._lock:
-            if self.process is None or self.process.poll() is not None:
-                self.process = _start(self._template)
-                weakref.finalize(self, _end, self.process)
-            process, late = self.process, threading.Event()
-            assert process.stdin is not None
+def rendered_elsewhere(template: str, items: Sequence[Sequence[Any]]) -> list[dict[str, str]] | str:
+    """The process's answer to each item, or the limit that an item exceeds, in words; the next call starts a new process then.
+
+    Args:
+        template: a Jinja template.
+        items: messages, variables, and whether a generation prompt follows.
+    """
+    global _process
+    with _lock:
+        process = _process
+        if process is None or process.poll() is not None:
+            program = [sys.executable, "-P", template_worker.__file__, str(MEMORY)]
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            process = subprocess.Popen(program, **pipes, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"}, text=True)
             assert process.stdout is not None
+            process.stdout.readline()  # it is ready: its start takes none of the time below
+            _process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        late, kill = threading.Event(), process.kill
 
-            def stop() -> None:
-                late.set()
-                process.kill()
+        def stop() -> None:
+            late.set()
+            kill()
 
-            watch = threading.Timer(PATIENCE + SECONDS * len(items), stop)
-            watch.daemon = True
-            watch.start()
-            lines: list[str] | None = None
-            try:
-                with suppress(BrokenPipeError):
-                    process.stdin.write(json.dumps(items) + "\n")
-                    process.stdin.flush()
-                    lines = [process.stdout.readline() for _ in items]
-            except BaseException:
-                process.kill()  # in the middle of a batch: the next call would read its answers
-                raise
-            finally:
-                watch.cancel()
-            if lines is not None and all(lines):
-                return [json.loads(line) for line in lines]
-            process.kill()
-            status = process.wait()
-            if late.is_set():
-                return f"takes more than {PATIENCE:g} s by the clock; expected a template that terminates"
-            if hasattr(signal, "SIGPROF") and status == -signal.SIGPROF:
-                return f"takes more than {SECONDS:g} s for one prompt; expected a template that terminates"
-            if status == template_worker.OUT_OF_MEMORY:
-                return f"takes more than {MEMORY // 2**20} MB of memory for one prompt; expected a smaller template"
-            return f"ends its process with status {status}; expected a Jinja template that renders messages"
-
-
-@lru_cache(maxsize=8)
-def worker(template: str) -> Worker:
-    """The worker of a foreign template, shared by all models that use it."""
-    return Worker(template)
-
-
-def _start(template: str) -> subprocess.Popen[str]:
-    """Starts a process for a template and waits until it is ready."""
-    program = [sys.executable, "-P", template_worker.__file__, str(SECONDS), str(MEMORY)]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(program, **pipes, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"}, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    if not process.stdout.readline():
-        _end(process)
-        raise UserError(
-            f"the process that renders chat templates does not start (status {process.returncode}): "
-            "expected a complete installation of transformers; install msgrpo_hub again"
-        )
-    process.stdin.write(json.dumps(template) + "\n")
-    return process
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()  # closes its pipes and takes its exit status
+        watch = threading.Timer(SECONDS + len(items) / 10, stop)
+        watch.daemon = True
+        watch.start()
+        lines: list[str] = []
+        try:
+            with suppress(BrokenPipeError):
+                process.stdin.write(json.dumps([template, items]) + "\n")
+                process.stdin.flush()
+                lines = [process.stdout.readline() for _ in items]
+        finally:
+            watch.cancel()
+            is_whole = len(lines) == len(items) and all(lines)
+            if not is_whole:  # also after Ctrl-C in the middle of a batch: the next call would read its answers
+                kill()
+                process.communicate()  # closes its pipes
+    if is_whole:
+        return [json.loads(line) for line in lines]
+    if late.is_set():
+        return f"takes more than {SECONDS:g} s; expected a template that terminates"
+    if process.returncode == template_worker.OUT_OF_MEMORY:
+        return f"takes more than {MEMORY // 2**20} MB of memory for one prompt; expected a smaller template"
+    return f"ends its process with status {process.returncode}; expected a Jinja template that renders messages"
 
 
 def merge_system(messages: Sequence[Message]) -> list[Message]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from threading import Event, Lock
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,8 +38,8 @@ from msgrpo_hub.models.http_client import (
 ROUTER = "https://router.huggingface.co/v1/chat/completions"
 """The server of the Inference Providers. There, a model's name may end with `:PROVIDER`."""
 
-LONG_PAUSE = 10.0
-"""Pauses of at least this many seconds are logged."""
+LONG_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+"""A pause of the first many seconds is logged; a server that asks for one beyond the second is not asked again."""
 
 _TRUNCATED = ("length", "max_tokens", "model_length")
 """Finish reasons of a reply cut at the token limit."""
@@ -89,8 +87,6 @@ class EndpointPolicy:
     """Largest number of attempts per request."""
     timeout: float = 120.0
     """Seconds without a byte from the server after which an attempt fails."""
-    patience: float = 600.0
-    """Seconds within which all attempts at one reply start."""
     backoff: float = 1.0
     """Seconds before the second attempt; later pauses are longer."""
     _refused: set[str] = field(default_factory=set, init=False, repr=False)
@@ -127,30 +123,28 @@ class EndpointPolicy:
         """
         if not self._recorded:
             with suppress(RequestError):
-                self._ask(_QUESTION, 0, self.timeout)
+                self._ask(_QUESTION, 0)
             self._recorded = True
         return sorted(self._refused)
 
     def _reply(self, messages: Sequence[Message], seed: int, stop: Event) -> Completion:
-        """Repeats a request until it gets a reply, attempts or patience run out, or `stop` is set."""
-        deadline = time.monotonic() + self.patience
-        for attempt in count(1):
+        """Repeats a request until it gets a reply, no attempt is left, the server asks for too long a wait, or `stop` is set."""
+        for attempt in range(1, self.attempts + 1):
             try:
-                return self._ask(messages, seed, min(self.timeout, deadline - time.monotonic()))
+                return self._ask(messages, seed)
             except RequestError as error:
                 failure, pause = error, pause_after(attempt, self.backoff, error.wait)
-            too_long = time.monotonic() + pause >= deadline
-            if pause >= LONG_PAUSE and attempt < self.attempts:
-                what = "the episode stops unscored" if too_long else "waiting before the next attempt"
-                log.warning("%s: %s: pause of %.0f s: %s", self.name, failure, pause, what)
-            if attempt == self.attempts or too_long or stop.wait(pause):
+            if attempt == self.attempts or pause > LONGEST_PAUSE:
+                break
+            if pause >= LONG_PAUSE:
+                log.warning("%s: %s: next attempt in %.0f s", self.name, failure, pause)
+            if stop.wait(pause):
                 break
         asked = f" (the server asked to wait {failure.wait:.0f} s)" if failure.wait else ""
-        times = f"{attempt} attempt{'s' if attempt > 1 else ''}"
         why = f": {failure.message}" if failure.message else ""
-        return Completion(text="", error=f"{failure.what} after {times}{asked}{why}")
+        return Completion(text="", error=f"{failure.what} after {attempt} attempt{'s' if attempt > 1 else ''}{asked}{why}")
 
-    def _ask(self, messages: Sequence[Message], seed: int, timeout: float) -> Completion:
+    def _ask(self, messages: Sequence[Message], seed: int) -> Completion:
         """One reply. If the server refuses something in `REFUSALS`, the request is changed and repeated.
 
         Raises:
@@ -163,7 +157,7 @@ class EndpointPolicy:
         while True:
             body = self._body(messages, seed, refused)
             try:
-                output = request("POST", self.url, body, timeout=timeout)
+                output = request("POST", self.url, body, timeout=self.timeout)
                 break
             except RequestError as error:
                 complaint = error.body if error.status in (400, 422, 500, 501) else ""

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
-import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from functools import cache
 from threading import Thread
 from typing import Any, TypeVar
@@ -29,9 +26,6 @@ except ImportError:  # huggingface_hub 1 comes with httpx
 
 KEY_VARIABLE = "MSGRPO_ENDPOINT_KEY"
 """The environment variable with the key for servers outside Hugging Face."""
-
-PART = 6
-"""Number of successive characters of a secret that no message may contain."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -85,7 +79,9 @@ def request(method: str, url: str, body: Any = None, *, timeout: float, direct: 
     except httpx.HTTPError as error:  # only the type: the text may quote a header
         raise RequestError(f"no response ({type(error).__name__})") from error
     if not response.is_success:
-        message = response.text
+        message, wait = response.text, 0.0
+        with suppress(ValueError):  # a date is not read
+            wait = max(0.0, float(response.headers.get("Retry-After", "")))
         with suppress(ValueError, RecursionError):
             match response.json():  # of vLLM or FastAPI
                 case {"error": {"message": str(text)}} | {"message": str(text)} | {"detail": str(text)}:
@@ -95,7 +91,7 @@ def request(method: str, url: str, body: Any = None, *, timeout: float, direct: 
             status=response.status_code,
             message=without_secrets_of(url, message),
             body=response.text,
-            wait=seconds_to_wait(response.headers.get("Retry-After", "")),
+            wait=wait,
         )
     try:
         return response.json()
@@ -128,40 +124,15 @@ def without_secrets_of(url: str, text: str) -> str:
     """A server's message on one line, of at most 200 characters, without the key and the URL's user, password and query."""
     parts = urlsplit(url)
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    secrets = [b64encode(f"{user}:{password}".encode()).decode(), user, password, *(value for _, value in parse_qsl(parts.query))]
+    secrets = [b64encode(f"{user}:{password}".encode()).decode(), user, password, parts.query]
+    secrets += [value for _, value in parse_qsl(parts.query)]
     text = plain(" ".join(text[:5000].split()))
-    for secret in [key_for(url), *(secret for secret in secrets if len(secret) >= PART)]:
-        text = without_parts_of(secret, text)
+    for secret in [key_for(url), *(secret for secret in secrets if len(secret) > 5)]:  # a shorter one may be part of a word
+        text = text.replace(secret, "***") if secret else text
     return text[:200]
 
 
-def without_parts_of(secret: str, text: str) -> str:
-    """Hides every part of a secret that has `PART` characters: servers quote a key whole, shortened or without its middle.
-
-    >>> without_parts_of("sk-very-secret", "not with Bearer sk-very-secret, sk-very-… or …y-secret")
-    'not with Bearer ***, ***… or …***'
-    """
-    size, shown = min(PART, len(secret)), list(text)
-    for start in range(len(text) - size + 1) if secret else ():
-        if text[start : start + size] in secret:
-            shown[start : start + size] = ["\0"] * size
-    return re.sub("\0+", "***", "".join(shown))
-
-
-def seconds_to_wait(retry_after: str) -> float:
-    """Seconds of a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3); 0 if it cannot be parsed.
-
-    >>> seconds_to_wait("2.5"), seconds_to_wait("Wed, 21 Oct 2015 07:28:00 GMT"), seconds_to_wait("soon")
-    (2.5, 0.0, 0.0)
-    """
-    with suppress(ValueError):
-        return max(0.0, float(retry_after))
-    with suppress(ValueError):
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    return 0.0
-
-
-def pause_after(attempt: int, first: float = 1.0, wait: float = 0.0) -> float:
+def pause_after(attempt: int, first: float, wait: float = 0.0) -> float:
     """Seconds before the next attempt: twice as long each time up to 30 s, minus up to half at random, at least `wait`."""
     jitter = random.SystemRandom().uniform(0.5, 1.0)  # not a seeded stream: server failures must not affect results
     return max(wait, min(30.0, first * 2.0 ** (attempt - 1)) * jitter)

@@ -6,7 +6,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,7 @@ from msgrpo_hub.games import Game, stream
 from msgrpo_hub.games.board import neighbour
 from msgrpo_hub.games.game import has_scene
 from msgrpo_hub.models.context import prompt_lengths
-from msgrpo_hub.models.http_client import in_threads
+from msgrpo_hub.models.http_client import RequestError, in_threads
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import token_batch
 from msgrpo_hub.models.scoring import candidate_replies
@@ -96,20 +96,25 @@ class VllmActor:
         """
         if not keys:
             return []
-        pool = self._publish(games)
+        pool, version = self._publish(games)
         played: list[Episode] = []
+
+        def play(key: EpisodeKey) -> tuple[list[Episode], set[str]]:
+            policy = VllmPolicy(self.agent, pool, self.agent.prompt_format)
+            with suppress(RequestError):  # no server is ready
+                return EngineActor(policy).play(games, [key]), policy.urls
+            return [], set()
+
         for _ in range(_ROUNDS):
-            policies = [VllmPolicy(self.agent, pool) for _ in keys]
-            asked = list(zip(policies, keys, strict=True))
-            episodes = in_threads(lambda one: EngineActor(one[0]).play(games, [one[1]]), asked, _IN_FLIGHT * len(self.servers))
-            failed = pool.failed({stretch for policy in policies for stretch in policy.stretches})
-            sound = [not policy.stretches & failed for policy in policies]
-            played += [episode for [episode], ok in zip(episodes, sound, strict=True) if ok]
-            keys = [key for key, ok in zip(keys, sound, strict=True) if not ok]
+            outcomes = in_threads(play, keys, _IN_FLIGHT * len(self.servers))
+            sound = pool.check()
+            is_kept = [bool(episodes) and urls <= sound for episodes, urls in outcomes]
+            played += [episode for (episodes, _), kept in zip(outcomes, is_kept, strict=True) if kept for episode in episodes]
+            keys = [key for key, kept in zip(keys, is_kept, strict=True) if not kept]
             if not keys:
                 return played
-            names = ", ".join(sorted({url for url, _ in failed}))
-            log.warning("%d episodes are played again, because %s failed", len(keys), names)
+            log.warning("%d episodes are played again, because a vLLM server failed", len(keys))
+            pool.publish(version)
         raise UserError(f"the servers failed while episodes were played, {_ROUNDS} times in a row: continue with --resume")
 
     def close(self) -> None:
@@ -117,7 +122,7 @@ class VllmActor:
             self._pool.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _publish(self, games: Mapping[str, Game]) -> VllmPool:
+    def _publish(self, games: Mapping[str, Game]) -> tuple[VllmPool, Version]:
         """Writes the current weights as a new version and loads it on the servers."""
         if self._pool is None:
             self._pool = VllmPool(self.servers, probes_of(self.agent, games), pause=self.pause)
@@ -136,7 +141,7 @@ class VllmActor:
         for old in self.folder.glob("v*"):
             if old.name != path.name:
                 shutil.rmtree(old, ignore_errors=True)
-        return self._pool
+        return self._pool, version
 
     @torch.no_grad()
     def _log_probs(self, probes: Probes) -> FloatArray:
