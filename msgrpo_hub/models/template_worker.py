@@ -77,7 +77,7 @@ def main(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (taken + memory, taken + memory))
     for line in sys.stdin:
         if hasattr(signal, "alarm"):
-            signal.alarm(600)  # ends a template without end if the parent, which has a shorter limit, has been killed
+            signal.alarm(600)  # ends an endless template if the parent has been killed; the parent has a shorter limit
         template, items = json.loads(line)
         for item in items:
             try:

@@ -53,7 +53,7 @@ class VllmPool:
 
     Args:
         servers: the servers.
-        probes: what they are checked with.
+        probes: the texts of their checks.
         patience: seconds to wait for a ready server before an error.
         pause: seconds before the second attempt to prepare a server; later pauses are longer.
     """
@@ -134,7 +134,7 @@ class VllmPool:
                     member.in_flight -= 1
 
     def check(self) -> set[str]:
-        """Checks the ready servers again. Returns the URLs of those that pass: all their replies come from this version."""
+        """Checks the ready servers again. Returns the URLs of the servers that pass: all their replies come from this version."""
         for member in self.members:
             if version := member.ready:
                 try:

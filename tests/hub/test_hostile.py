@@ -157,7 +157,7 @@ BASES: dict[str, tuple[Change, str, bool]] = {
     "a hidden vocabulary": (edit(TOKENIZER, vocab_file=".env"), "its tokenizer's vocab_file is '.env'", False),
     "arguments for the tokenizer": (edit(TOKENIZER, init_inputs=["/etc/passwd"]), "its tokenizer's init_inputs", False),
     "a template for the terminal": (write(TEMPLATE, b"{{ raise_exception('\x1b[2Jgone') }}"), "work (?[2Jgone)", True),
-    "an endless template": (write(TEMPLATE, ENDLESS), "is stopped: it takes more than 0.5 s for one prompt", True),
+    "an endless template": (write(TEMPLATE, ENDLESS), "is stopped: it takes more than 0.5 s", True),
     "a template of two megabytes": (write(TEMPLATE, LONG), "renders 1,999,980 characters for one prompt", True),
     "a template that leaves its sandbox": (write(TEMPLATE, SECRETIVE), "does not work (access to attribute '__init__'", True),
 }

@@ -1,16 +1,13 @@
-"""Players for tests of other frameworks: one in this process, and one model behind a loopback server."""
+"""Players for tests of other frameworks."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 
 import numpy as np
 
 from msgrpo_hub.agent import Prompt
 from msgrpo_hub.episode import Completion
-from tests.models.openai_server import Answer, Body, actions_of, chat_completion
 
 TEXTS = (
     "<think>Perhaps.</think><action>{}</action>",
@@ -35,8 +32,6 @@ class Mixed:
 
 
 class Stops(Mixed):
-    """Raises an error on a turn."""
-
     def __init__(self, turn: int, error: BaseException) -> None:
         self.left, self.error = turn, error
 
@@ -45,18 +40,3 @@ class Stops(Mixed):
         if not self.left:
             raise self.error
         return super().complete(prompts, rngs)
-
-
-def chat_reply(body: Body) -> str:
-    """Thoughts and an action, as a function of the messages and the seed. The action may be missing or unknown to the game."""
-    asked = [[message["role"], message["content"]] for message in body["messages"]], body["seed"]
-    digest = hashlib.sha256(json.dumps(asked).encode()).digest()
-    actions = [*actions_of(body["messages"]), "Jump"]
-    if digest[1] % 8 == 0:
-        return f"<think>{digest.hex()[:6]}</think>I would rather not."
-    return f"<think>{digest.hex()[:6]}</think><action>{actions[digest[0] % len(actions)]}</action>"
-
-
-def model(finish: str = "stop") -> Answer:
-    """A model whose replies all have one finish reason."""
-    return lambda body: chat_completion(chat_reply(body), finish)

@@ -51,16 +51,3 @@ class Served:
         """Kills the server with all its sessions, and starts it again."""
         self.stop()
         self.start()
-
-    def is_left(self) -> bool:
-        """Whether every client is gone, within two seconds: sockets close in their own time."""
-        deadline = time.monotonic() + 2
-        while self.connections() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return not self.connections()
-
-    def connections(self) -> int:
-        """How many sockets are connected to the server now."""
-        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        here = f"0100007F:{self.port:04X}"
-        return sum(row[1] == here and row[3] == "01" for row in rows)

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result
 from msgrpo_hub.evaluation.suites import Suite
-from tests.interop.replies import model
-from tests.models.openai_server import OpenAIServer, always, send
+from tests.models.openai_server import OpenAIServer, always, model, send
 
 inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
 
@@ -24,14 +22,12 @@ OF_EPISODES = ("reward", "success", "steps", "unreadable", "truncated_replies", 
 
 
 def ours(server: OpenAIServer, game: str, folder: Path, episodes: int = 50, repeats: int = 1) -> Result:
-    """`msgrpo eval` on the boards of the suite `quick`."""
     suite = Suite(name="quick", tasks=(game,), episodes=episodes, split="validation", repeats=repeats)
     [result] = evaluate(f"endpoint:{server.url}#m", suite, folder)
     return result
 
 
 def theirs(server: OpenAIServer, game: str, folder: Path, **options: Any) -> Any:
-    """The log of Inspect's own runner."""
     from msgrpo_hub.interop.inspect_task import text_game
 
     local = inspect_ai.model.get_model("openai-api/local/m", base_url=server.url, api_key="none", memoize=False)
@@ -40,13 +36,12 @@ def theirs(server: OpenAIServer, game: str, folder: Path, **options: Any) -> Any
 
 
 def means(log: Any) -> dict[str, float]:
-    """Score → the mean that Inspect shows."""
     return {score.name: score.metrics["mean"].value for score in log.results.scores}
 
 
-@pytest.mark.parametrize("game", [LAKE, SNAKE])
-def test_50_episodes_and_their_scores_are_those_of_msgrpo_eval(game: str, tmp_path: Path) -> None:
-    with OpenAIServer(model()) as server:
+@pytest.mark.parametrize(("game", "finish"), [(LAKE, "stop"), (SNAKE, "length")])
+def test_50_episodes_and_their_scores_are_those_of_msgrpo_eval(game: str, finish: str, tmp_path: Path) -> None:
+    with OpenAIServer(model(finish)) as server:
         run = ours(server, game, tmp_path / "ours")
         first = {(str(asked.body["messages"]), asked.body["seed"]) for asked in server.asked[1:]}  # after a probe
         server.asked.clear()
@@ -63,7 +58,7 @@ def test_50_episodes_and_their_scores_are_those_of_msgrpo_eval(game: str, tmp_pa
     found = means(log)
     assert found["reward"] == run.summary["reward"]["mean"]
     assert found["success"] == run.summary["success"]["mean"]
-    assert found["unreadable"] > 0
+    assert found["unreadable" if finish == "stop" else "truncated_replies"] > 0
     assert ("luck_adjusted" in found) == (game == LAKE)
 
 
@@ -78,21 +73,11 @@ def test_epochs_are_our_repeats(tmp_path: Path) -> None:
     assert means(log)["reward"] == pytest.approx(run.summary["reward"]["mean"], abs=1e-12)
 
 
-def test_a_reply_cut_at_the_token_limit_counts_as_truncated(tmp_path: Path) -> None:
-    with OpenAIServer(model("length")) as server:
-        log = theirs(server, SNAKE, tmp_path, limit=2)
-    for sample in log.samples:
-        values = sample.scores["episode_score"].value
-        assert values["truncated_replies"] == sample.metadata["actions"].count(None)
-        assert values["unreadable"] == 0
-
-
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
         ([model(), always(send(400, b'{"error": {"message": "no"}}'))], "no"),
         ([model("abort")], "no reply (unknown)"),
-        ([model("error")], "no reply (unknown)"),
     ],
 )
 def test_a_refused_or_broken_reply_fails_the_sample_without_a_score(answers: list[Any], words: str, tmp_path: Path) -> None:
@@ -101,13 +86,6 @@ def test_a_refused_or_broken_reply_fails_the_sample_without_a_score(answers: lis
     assert log.status == "error"
     assert words in log.error.message
     assert log.results is None or not log.results.scores
-
-
-def test_a_game_that_the_suite_does_not_have_is_refused_in_one_line() -> None:
-    from msgrpo_hub.interop.inspect_task import text_game
-
-    with pytest.raises(UserError, match="unknown game 'FrozenLake-Slippery-v2': did you mean 'FrozenLake-Slippery-v1'"):
-        text_game("FrozenLake-Slippery-v2", "quick")
 
 
 def test_the_command_finds_the_task_by_its_name(tmp_path: Path) -> None:

@@ -74,13 +74,7 @@ def base() -> LanguageModel:
     return LanguageModel.from_pretrained("pocket", max_new_tokens=32)
 
 
-def test_the_dataset_names_game_and_start() -> None:
-    seeds = [episode_seed(LAKE, "validation", index) for index in range(3)]
-    assert list(rollout_dataset(LAKE, 3, split="validation")) == [{"prompt": f"{LAKE}#{seed}"} for seed in seeds]
-
-
 def trainer_of(base: LanguageModel) -> Any:
-    """The parts of a `GRPOTrainer` that a rollout reads."""
     args = SimpleNamespace(temperature=1.0, max_completion_length=32, top_k=0, top_p=1.0)
     return SimpleNamespace(model=base.model, processing_class=base.tokenizer, args=args)
 
@@ -150,8 +144,6 @@ def test_trl_learns_from_our_returns_and_each_group_has_one_start(base: Language
 
 @dataclass(frozen=True)
 class Says:
-    """A policy that gives these replies, one a turn."""
-
     replies: Iterator[str]
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
@@ -159,53 +151,33 @@ class Says:
 
 
 def ours(game: Game, episode: Episode) -> Episode:
-    """The episode that our rollout plays with the same seed, member and replies."""
     says = Says(iter([step.completion.text for step in episode.steps]))
     [played] = play_episodes(game, says, [(episode.seed, episode.member)])
     return played
 
 
-def played(game: str, seed: int, replies: np.random.Generator, member: int | None = None) -> Any:
-    """An environment after an episode of random replies, some without an action."""
-    environment = trl_environment(game)()
-    environment.reset(seed=seed, member=member, prompt="ignored")
-    answers = [
-        *(f"<action>{action}</action>" for action in make_game(game).actions),
-        "I would rather not.",
-        "<action>Fly</action>",
-    ]
-    while not environment.play(str(replies.choice(answers))).endswith(OVER):
-        pass
-    return environment
-
-
 @pytest.mark.parametrize("game", [SLIPPERY, SNAKE])
-def test_an_episode_and_its_reward_are_those_of_our_rollout(game: str) -> None:
-    replies = np.random.default_rng(1)
-    environments = [played(game, seed, replies) for seed in range(20)]
-    for environment in environments:
-        episode = environment.episode
+def test_an_episode_and_its_reward_are_those_of_our_rollout_and_after_its_end_nothing_changes(game: str) -> None:
+    rng, rewards, unparsed = np.random.default_rng(1), set(), 0
+    answers = [*(f"<action>{action}</action>" for action in make_game(game).actions), "I would rather not."]
+    for seed in range(20):
+        environment = trl_environment(game)()
+        assert environment.reset(seed=seed, prompt="ignored").startswith("Current Observation:\n")
+        while not (last := environment.play(str(rng.choice(answers)))).endswith(OVER):
+            assert last.startswith("Current Observation:\n")
+            assert last.endswith("</action>")
+        episode, reward = environment._play.episode(), environment.get_reward()
         assert episode == ours(make_game(game), episode)
-        assert environment.get_reward() == episode.reward - episode.unreadable
-    assert len({environment.get_reward() for environment in environments}) > 2
-    assert any(environment.episode.unreadable for environment in environments)
+        assert reward == episode.reward - episode.unreadable
+        assert environment.play(answers[0]) == last
+        assert (environment._play.episode(), environment.get_reward()) == (episode, reward)
+        rewards.add(reward)
+        unparsed += episode.unreadable
+    assert len(rewards) > 2
+    assert unparsed
 
 
-def test_what_the_tool_returns_is_the_next_prompt_and_after_the_end_nothing_changes() -> None:
-    environment = trl_environment(SNAKE)()
-    first = environment.reset(seed=7)
-    assert first.startswith("Current Observation:\n")
-    while not (last := environment.play("<action>Up</action>")).endswith(OVER):
-        assert last.startswith("Current Observation:\n")
-        assert last.endswith("</action>")
-    before, reward = environment.episode, environment.get_reward()
-    assert environment.play("<action>Down</action>") == last
-    assert (environment.episode, environment.get_reward()) == (before, reward)
-    environment.reset(seed=7)
-    assert environment.get_reward() == 0
-
-
-def test_the_dataset_has_training_starts() -> None:
+def test_the_datasets_have_the_starts_of_a_split() -> None:
     rows = list(environment_dataset(SNAKE, 3, run=4))
     assert [row["seed"] for row in rows] == [episode_seed(SNAKE, "train", index, 4) for index in range(3)]
     assert {row["split"] for row in rows} == {"train"}
@@ -213,6 +185,8 @@ def test_the_dataset_has_training_starts() -> None:
     assert system["content"].endswith(HOW)
     assert "[Rules]" in system["content"]
     assert user == {"role": "user", "content": ""}
+    seeds = [episode_seed(LAKE, "validation", index) for index in range(3)]
+    assert list(rollout_dataset(LAKE, 3, split="validation")) == [{"prompt": f"{LAKE}#{seed}"} for seed in seeds]
 
 
 @pytest.mark.slow
@@ -232,7 +206,7 @@ def test_trl_trains_a_qwen3_through_its_tool_with_our_rewards(train: Train) -> N
         train_dataset=rows,
         environment_factory=trl_environment(lake),
     )
-    episodes = [environment.episode for environment in trainer.environments]
+    episodes = [environment._play.episode() for environment in trainer.environments]
     assert [episode == ours(lake, episode) for episode in episodes] == [True] * 16
     check_groups(episodes)
     rewards = [episode.reward - episode.unreadable for episode in episodes]

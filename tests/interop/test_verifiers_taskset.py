@@ -13,8 +13,7 @@ import pytest
 
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite
-from tests.interop.replies import model
-from tests.models.openai_server import OpenAIServer, always, send
+from tests.models.openai_server import OpenAIServer, always, model, send
 
 pytest.importorskip("verifiers", reason="the extra verifiers is not installed")
 

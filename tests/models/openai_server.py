@@ -1,14 +1,13 @@
-"""Loopback servers over real sockets: any HTTP server, and one that speaks OpenAI's chat protocol and fails as real ones do."""
+"""Loopback servers over real sockets: any HTTP server, and one with OpenAI's chat protocol and the faults of real servers."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import socket
-import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -26,8 +25,6 @@ Faults = Callable[[Body, int], Fault | None]
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it arrived."""
-
     body: Body
     key: str
     at: float
@@ -50,12 +47,6 @@ def no_faults(body: Body, before: int) -> Fault | None:  # noqa: ARG001
 def at_first(fault: Fault, times: int = 1) -> Faults:
     """Every request fails `times` times before it succeeds."""
     return lambda _body, before: fault if before < times else None
-
-
-def once(fault: Fault) -> Faults:
-    """Only the first request fails."""
-    first = iter([fault])
-    return lambda _body, _before: next(first, None)
 
 
 def always(fault: Fault, where: Callable[[Body], bool] = lambda _body: True) -> Faults:
@@ -84,14 +75,6 @@ def hang(seconds: float) -> Fault:
 
 
 def close(handler: BaseHTTPRequestHandler) -> None:
-    """Closes the connection without a response."""
-    handler.close_connection = True
-
-
-def reset(handler: BaseHTTPRequestHandler) -> None:
-    """Resets the connection: closing with a linger time of 0 sends RST."""
-    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    socket.close(handler.connection.detach())
     handler.close_connection = True
 
 
@@ -131,13 +114,10 @@ REFUSALS: dict[str, tuple[str, int, str]] = {
 
 
 def is_refused(what: str, body: Body) -> bool:
-    """Whether a request contains the part that a server refuses."""
     return any(message["role"] == "system" for message in body["messages"]) if what == "system role" else what in body
 
 
 def refusing(*names: str) -> Faults:
-    """Servers that refuse requests as in `REFUSALS`."""
-
     def fault(body: Body, _before: int) -> Fault | None:
         for what, status, content in map(REFUSALS.__getitem__, names):
             if is_refused(what, body):
@@ -218,7 +198,23 @@ class OpenAIServer(Loopback):
                 self._now -= 1
 
 
-def actions_of(messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """The available actions in the system message; none in a prompt without rules."""
-    lines = messages[0]["content"].splitlines()
-    return lines[lines.index("[Available Actions]") + 1].split(", ") if "[Available Actions]" in lines else []
+def chat_reply(body: Body) -> str:
+    """Thoughts and an action, as a function of the messages and the seed. The action may be missing or unknown to the game."""
+    asked = [[message["role"], message["content"]] for message in body["messages"]], body["seed"]
+    digest = hashlib.sha256(json.dumps(asked).encode()).digest()
+    lines = body["messages"][0]["content"].splitlines()
+    actions = [*lines[lines.index("[Available Actions]") + 1].split(", "), "Jump"] if "[Available Actions]" in lines else ["Jump"]
+    if digest[1] % 8 == 0:
+        return f"<think>{digest.hex()[:6]}</think>I would rather not."
+    return f"<think>{digest.hex()[:6]}</think><action>{actions[digest[0] % len(actions)]}</action>"
+
+
+def model(finish: str = "stop", delay: float = 0.0) -> Answer:
+    """A model behind a server. Delays differ between requests, so that replies arrive out of order."""
+
+    def answer(body: Body) -> bytes:
+        text = chat_reply(body)
+        time.sleep(delay * len(set(text)) % 1)
+        return chat_completion(text, finish)
+
+    return answer

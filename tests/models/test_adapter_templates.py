@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.models.loading import open_model
-from tests.models.loading import TEMPLATES, edit, load, refused, save_adapter, write_template
+from tests.models.loading import TEMPLATES, load, refused, save_adapter, write_template
 
 OTHER = (
     "{% for m in messages %}({{ m['role'] }}) {{ m['content'] }}<|end|>{% endfor %}{% if add_generation_prompt %}(me){% endif %}"
@@ -21,7 +21,6 @@ TYPED = OTHER.replace("(me)", "(typed)")
 
 @pytest.fixture
 def adapter(folder: Path, tmp_path: Path) -> Path:
-    """An adapter of the base `folder` with another chat template."""
     return write_template(save_adapter(folder, tmp_path / "adapter"), OTHER)
 
 
@@ -30,8 +29,8 @@ def rendered(adapter: Path, prompt: Prompt, **options: str) -> str:
     return text
 
 
-def test_the_template_beside_an_adapter_wins_over_its_bases_and_one_line_says_so(
-    adapter: Path, folder: Path, prompts: list[Prompt], caplog: pytest.LogCaptureFixture
+def test_a_typed_template_wins_over_the_adapters_which_wins_over_its_bases_and_one_line_says_so(
+    adapter: Path, folder: Path, prompts: list[Prompt], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = f"(system) {prompts[0].system}<|end|>(user) {prompts[0].user}<|end|>(me)"
     with caplog.at_level(logging.WARNING):
@@ -39,11 +38,7 @@ def test_the_template_beside_an_adapter_wins_over_its_bases_and_one_line_says_so
     assert caplog.messages == [f"the adapter {str(adapter)!r} has its own chat template, used in place of the base's"]
     assert load(folder, adapter=str(adapter)).render(prompts[:1]) == [expected]
     assert load(folder).render(prompts[:1]) != [expected]
-
-
-def test_a_template_that_is_typed_wins_over_the_adapters(
-    adapter: Path, prompts: list[Prompt], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    caplog.clear()
     (tmp_path / "typed.jinja").write_text(TYPED)
     assert rendered(adapter, prompts[0], chat_template=str(tmp_path / "typed.jinja")).endswith("(typed)")
     assert caplog.messages == []
@@ -70,13 +65,6 @@ def test_a_tokenizer_that_equals_the_bases_is_not_mentioned(
     with caplog.at_level(logging.WARNING):
         assert rendered(adapter, prompts[0]) == load(folder).render(prompts[:1])[0]
     assert caplog.messages == []
-
-
-def test_a_template_inside_the_settings_of_a_tokenizer_is_read(adapter: Path, folder: Path, prompts: list[Prompt]) -> None:
-    AutoTokenizer.from_pretrained(folder).save_pretrained(adapter)
-    (adapter / "chat_template.jinja").unlink()
-    edit(adapter / "tokenizer_config.json", chat_template=OTHER)
-    assert rendered(adapter, prompts[0]).endswith("(me)")
 
 
 def test_a_tokenizer_beside_an_adapter_that_fits_the_base_is_used(
@@ -125,11 +113,6 @@ def test_the_files_beside_an_adapter_pass_the_checks_of_a_bases(
     said = refused(open_model, str(adapter))
     assert words in said
     assert repr(str(adapter)) in said
-
-
-def test_settings_of_a_tokenizer_without_a_vocabulary_are_not_read(adapter: Path) -> None:
-    (adapter / "tokenizer_config.json").write_text('{"vocab_file": "../.env"}')
-    assert open_model(str(adapter)).tokenizer.chat_template == OTHER
 
 
 # ---- thinking

@@ -73,23 +73,22 @@ def test_a_missing_template_can_be_supplied_by_a_file(folder: Path, tmp_path: Pa
     assert str(folder) in said
     (tmp_path / "mine.jinja").write_text(SILENT)
     assert load(folder, chat_template=str(tmp_path / "mine.jinja")).tokenizer.chat_template == SILENT
-    assert "no-such-file" in refused(load, folder, chat_template="no-such-file.jinja")
     (tmp_path / "broken.jinja").write_text("{% for message in %}")
-    assert "template" in refused(load, folder, chat_template=str(tmp_path / "broken.jinja"))
+    for file in ("no-such-file.jinja", str(tmp_path / "broken.jinja")):
+        assert "chat template" in refused(load, folder, chat_template=file)
 
 
 @pytest.mark.parametrize(
     ("template", "words"),
     [
         ("Hello", "drops the rules, the observation, the request: expected one that renders the content of system and user"),
-        ("{{ messages[0]['content'].splitlines()[0] }} Act.", "drops the observation, the request: expected one"),
         ("{% for message in messages %}{{ message['content'][:30] }}{% endfor %}", "drops the observation, the request"),
         (
             CHATML.partition("{% if add_generation_prompt")[0],
             r"adds no generation prompt: expected '<|im_end|>\n<|im_start|>assistant\n' after the request",
         ),
     ],
-    ids=["fixed text", "only the first line", "cuts", "no generation prompt"],
+    ids=["fixed text", "cuts", "no generation prompt"],
 )
 def test_a_template_with_which_a_model_would_play_blind_is_refused(folder: Path, template: str, words: str) -> None:
     said = refused(load, write_template(folder, template))
@@ -98,16 +97,10 @@ def test_a_template_with_which_a_model_would_play_blind_is_refused(folder: Path,
     assert "--chat-template FILE" in said
 
 
-@pytest.mark.parametrize("template", [SILENT, CHATML], ids=["a reply follows the request", "a header precedes the reply"])
-def test_a_template_whose_prompt_ends_where_a_reply_starts_is_accepted(folder: Path, template: str) -> None:
-    assert load(write_template(folder, template)).encoder.template.source == str(folder)
-
-
 # ---- the end of a reply
 
 
 def with_special_tokens(folder: Path) -> tuple[int, int]:
-    """Adds the special tokens of ChatML; the tokenizer's end token stays another one."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.save_pretrained(folder)
@@ -117,7 +110,6 @@ def with_special_tokens(folder: Path) -> tuple[int, int]:
 def test_the_token_with_which_the_template_ends_a_turn_ends_replies_and_one_line_says_so(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SmolLM2 with a tokenizer whose end token is <|endoftext|> would continue with turns that it invents."""
     turn_end, eos = with_special_tokens(folder)
     assert turn_end != eos
     with caplog.at_level(logging.WARNING):
@@ -126,12 +118,9 @@ def test_the_token_with_which_the_template_ends_a_turn_ends_replies_and_one_line
     caplog.clear()
     edit(folder / "generation_config.json", eos_token_id=[turn_end])
     assert load(folder).engine.end_ids == {turn_end, eos}
+    edit(folder / "generation_config.json", eos_token_id=None)
+    assert load(write_template(folder, CHATML.replace("<|im_end|>", "\n--"))).engine.end_ids == {eos}  # ends with plain text
     assert caplog.messages == []
-
-
-def test_a_template_that_ends_a_turn_with_plain_text_adds_no_end_token(folder: Path) -> None:
-    _, eos = with_special_tokens(folder)
-    assert load(write_template(folder, CHATML.replace("<|im_end|>", "\n--"))).engine.end_ids == {eos}
 
 
 # ---- templates in the style of well-known models
@@ -178,7 +167,6 @@ QWEN3 = (
     ("name", "switches", "rendered"),
     [
         ("qwen3", {}, QWEN3),  # takes the thoughts out of past replies
-        ("qwen3", {"enable_thinking": True}, QWEN3),
         ("qwen3", {"enable_thinking": False}, f"{QWEN3}<think>\n\n</think>\n\n"),
         (
             "gemma",  # raises on a system message and on roles that do not alternate
@@ -214,13 +202,6 @@ def test_a_template_that_drops_texts_is_given_lists_of_parts(folder: Path, promp
     assert rendered == f"system: {prompts[0].system}\nuser: {prompts[0].user}\nassistant:"
 
 
-def test_the_error_of_a_template_is_quoted_in_one_line() -> None:
-    assert refused(text, "mistral", [DIALOGUE[1], DIALOGUE[1]]) == (
-        "the chat template of 'mistral' does not work (After the optional system message, conversation roles must alternate "
-        "user/assistant/user/assistant/...): expected a Jinja template that renders messages"
-    )
-
-
 # ---- thinking
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -232,7 +213,6 @@ PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
         (TEMPLATES["qwen3"], {"enable_thinking": False}),
         (TEMPLATES["gpt-oss"], {"reasoning_effort": "low"}),
         (TEMPLATES["qwen2.5"], {}),
-        (TEMPLATES["llama3"], {}),
         ("{% if reasoning_effort not in ['high', 'low'] %}{% set reasoning_effort = 'no_think' %}{% endif %}" + PLAIN, {}),
         ("{% if thinking is not defined %}{% set thinking = false %}{% endif %}{% if thinking %}<think>{% endif %}" + PLAIN, {}),
         ("{% if thinking is not defined or thinking %}<think>{% endif %}" + PLAIN, {"thinking": False}),
@@ -241,7 +221,7 @@ PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
         ("{% if enable_thinking is not false %}{{ reasoning_effort or 'high' }}{% endif %}" + PLAIN, {"enable_thinking": False}),
     ],
     ids=[
-        *("qwen3", "gpt-oss", "qwen2.5", "llama3", "off by default", "off unless asked for", "on by default"),
+        *("qwen3", "gpt-oss", "qwen2.5", "off by default", "off unless asked for", "on by default"),
         *("has a word for none", "refuses", "two switches, one enough"),
     ],
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msgrpo_hub.agent import Policy, Prompt
+from msgrpo_hub.agent.policy import build_prompt
+from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.games import Game, make_game, stream
 from msgrpo_hub.models import endpoint
-from msgrpo_hub.models.endpoint import make_endpoint
-from msgrpo_hub.models.http_client import in_threads, key_for, seconds_to_wait
+from msgrpo_hub.models.endpoint import EndpointPolicy, make_endpoint
+from msgrpo_hub.models.http_client import in_threads, key_for
 from msgrpo_hub.players import PlayerSettings, make_player
 from msgrpo_hub.rollout import play_episodes
-from tests.models.endpoint_players import EPISODE_KEYS, LAKE, SNAKE, WithoutHTTP, ask_once, first_prompts, model, player
 from tests.models.openai_server import (
     REFUSALS,
     Body,
@@ -32,18 +34,45 @@ from tests.models.openai_server import (
     at_first,
     break_off,
     chat_completion,
+    chat_reply,
     close,
     hang,
     is_refused,
+    model,
     no_faults,
-    once,
     refusing,
-    reset,
     send,
 )
 
 KEY = "sk-very-secret-0123456789"
 SUITE = Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=2)
+SNAKE, LAKE = make_game("Snake-Solo-v1"), make_game("FrozenLake-Slippery-v1")
+EPISODE_KEYS = [(seed, member) for seed in (3, 4, 5) for member in (0, 1)]
+
+
+class WithoutHTTP:
+    """The model of `openai_server` in this process."""
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        asked = zip(prompts, rngs, strict=True)
+        texts = [chat_reply({"messages": prompt.messages, "seed": int(rng.integers(2**31))}) for prompt, rng in asked]
+        return [Completion(text=text, usage=(7, len(text))) for text in texts]
+
+
+def player(server: OpenAIServer, name: str = "m", **settings: Any) -> EndpointPolicy:
+    """The policy of `make_endpoint`, with pauses of milliseconds."""
+    policy = make_endpoint(f"endpoint:{server.url}#{name}", temperature=0.5, max_new_tokens=32)
+    return replace(policy, **{"backoff": 0.002, "timeout": 20.0, **settings})
+
+
+def first_prompts(game: Game, count: int) -> tuple[list[Prompt], list[np.random.Generator]]:
+    states = [game.initial_state(stream(seed, "initial_state")) for seed in range(count)]
+    return [build_prompt(game, state) for state in states], [stream(seed, "sampling") for seed in range(count)]
+
+
+def ask_once(policy: Policy) -> Completion:
+    (completion,) = policy.complete(*first_prompts(SNAKE, 1))
+    return completion
 
 
 # ---- the same play as in this process
@@ -52,7 +81,6 @@ SUITE = Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=2)
 @pytest.mark.lowest
 @pytest.mark.parametrize("game", [SNAKE, LAKE], ids=lambda game: str(game.id))
 def test_a_model_plays_over_http_as_in_this_process(game: Game) -> None:
-    """Records are equal field by field: text, order, seeds, token counts, actions, rewards."""
     with OpenAIServer(model(delay=0.0005)) as server:
         over_http = play_episodes(game, player(server), EPISODE_KEYS)
     assert over_http == play_episodes(game, WithoutHTTP(), EPISODE_KEYS)
@@ -92,13 +120,10 @@ def test_the_first_error_in_a_thread_ends_all_at_once() -> None:
 
 FAULTS: dict[str, tuple[Fault, str]] = {
     "429": (send(429, b"slow down", {"Retry-After": "0"}), "HTTP 429 after 3 attempts: slow down"),
-    "500": (send(500, b"<html>"), "HTTP 500 after 3 attempts: <html>"),
-    "503 of JSON": (send(503, b'{"error": "over\\nloaded"}'), 'HTTP 503 after 3 attempts: {"error": "over\\nloaded"}'),
     "503 without text": (send(503, b'{"\xff\xfe'), "HTTP 503 after 3 attempts: {"),
     "504": (send(504, b"line one\n\n  line two"), "HTTP 504 after 3 attempts: line one line two"),
     "timeout": (hang(3), "no response ("),
     "closed": (close, "no response (RemoteProtocolError) after 3 attempts"),
-    "reset": (reset, "no response (ReadError) after 3 attempts"),
     "broken off": (break_off, "no response (RemoteProtocolError) after 3 attempts"),
     "a page": (send(200, b"\n<!DOCTYPE html>\n<p>Welcome</p>"), "no chat completion after 3 attempts: <!DOCTYPE html>"),
     "an error with 200": (send(200, b'{"error":"Unexpected"}'), 'no chat completion after 3 attempts: {"error": "Unexpected"}'),
@@ -115,7 +140,8 @@ FAULTS: dict[str, tuple[Fault, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_temporary_fault_changes_nothing_and_a_permanent_one_is_an_error_on_one_line(name: str) -> None:
     (fault, error), slow = FAULTS[name], name == "timeout"
-    with OpenAIServer(model(), once(fault) if slow else at_first(fault, 2)) as server:
+    first = iter([fault])
+    with OpenAIServer(model(), (lambda *_: next(first, None)) if slow else at_first(fault, 2)) as server:
         episodes = play_episodes(SNAKE, player(server, timeout=1.0 if slow else 20.0), EPISODE_KEYS[:1])
     assert episodes == play_episodes(SNAKE, WithoutHTTP(), EPISODE_KEYS[:1])
     with OpenAIServer(model(), always(fault)) as server:
@@ -140,9 +166,8 @@ def test_an_episode_without_a_response_stops_unscored_and_the_others_are_unaffec
 
 
 @pytest.mark.lowest
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+@pytest.mark.parametrize("status", [400, 401, 404])
 def test_a_refused_request_is_a_user_error_at_once(status: int) -> None:
-    """It waits for no request that pauses."""
     prompts, rngs = first_prompts(SNAKE, 8)
     refused, began = int(stream(7, "sampling").integers(2**31)), time.monotonic()
     answers = {True: send(status, b'{"detail": "no\\nsuch thing"}'), False: send(503, b"", {"Retry-After": "60"})}
@@ -151,7 +176,7 @@ def test_a_refused_request_is_a_user_error_at_once(status: int) -> None:
     message = str(error.value)
     assert message.isprintable()
     assert f"'endpoint:{server.url}#m' (HTTP {status} no such thing)" in message
-    assert ("HF_TOKEN" in message) == (status in (401, 403))
+    assert ("HF_TOKEN" in message) == (status == 401)
     assert time.monotonic() - began < 30
 
 
@@ -185,47 +210,24 @@ def test_the_output_of_the_model_is_a_reply_and_is_requested_once(answer: bytes,
     assert len(server.asked) == len(episode.steps)
 
 
-def test_token_counts_are_the_servers_or_missing() -> None:
-    counted, missing = '{"prompt_tokens": 12, "completion_tokens": 3}', (None, None)
-    for usage, counts in ((counted, (12, 3)), ('{"prompt_tokens": "12"}', missing), ("[]", missing)):
-        answer = f'{{"choices": [{{"message": {{"content": "hi"}}, "finish_reason": "stop"}}], "usage": {usage}}}'
-        with OpenAIServer(lambda _body, answer=answer: answer.encode()) as server:
-            completion = ask_once(player(server))
-        assert (completion.prompt_tokens, completion.reply_tokens, completion.error) == (*counts, "")
-
-
 # ---- waiting
 
 
-def test_a_retry_waits_as_long_as_the_server_asks() -> None:
+def test_a_retry_waits_as_long_as_the_server_asks(caplog: pytest.LogCaptureFixture) -> None:
     with OpenAIServer(model(), at_first(send(429, b"", {"Retry-After": "1"}))) as server:
         assert ask_once(player(server)).error == ""
     first, second = (asked.at for asked in server.asked)
     assert second - first > 0.9
-    assert 1 <= seconds_to_wait(formatdate(time.time() + 3, usegmt=True)) <= 3
-    assert [seconds_to_wait(header) for header in ("soon", "-5", "nan", "")] == [0, 0, 0, 0]
+    for header in ("soon", "-5", "nan", "Wed, 21 Oct 2999 07:28:00 GMT"):
+        with OpenAIServer(model(), at_first(send(429, b"", {"Retry-After": header}))) as server:
+            assert ask_once(player(server)).error == ""
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("header", ["3600", "inf"])
-def test_a_wait_beyond_the_patience_does_not_start_and_is_logged(header: str, caplog: pytest.LogCaptureFixture) -> None:
-    began = time.monotonic()
+def test_a_server_that_asks_for_too_long_a_wait_is_not_asked_again(header: str) -> None:
     with OpenAIServer(model(), always(send(503, b"quota spent", {"Retry-After": header}))) as server:
         assert ask_once(player(server)).error == f"HTTP 503 after 1 attempt (the server asked to wait {header} s): quota spent"
-    assert time.monotonic() - began < 30
-    assert caplog.messages == [f"endpoint:{server.url}#m: HTTP 503: quota spent: pause of {header} s: the episode stops unscored"]
-
-
-def test_pauses_double_and_patience_bounds_all_attempts_together() -> None:
-    with OpenAIServer(model(), always(send(500))) as server:
-        ask_once(player(server, backoff=0.04, attempts=5))
-    pauses = np.diff([asked.at for asked in server.asked])
-    assert len(pauses) == 4
-    assert all(0.02 * 2**k <= pause < 0.04 * 2**k + 5 for k, pause in enumerate(pauses))
-    for fault in (send(500), hang(60)):
-        began = time.monotonic()
-        with OpenAIServer(model(), always(fault)) as server:
-            assert ask_once(player(server, attempts=10**6, patience=0.4, timeout=60.0)).error
-        assert time.monotonic() - began < 30
 
 
 # ---- parts of a request that a server refuses
@@ -301,14 +303,6 @@ def test_a_refusal_that_no_change_cures_is_an_error_and_changes_nothing(message:
     assert server.asked[-1].body["max_tokens"] == 32
 
 
-@pytest.mark.parametrize(
-    "extra", [{"temperature": 1}, {"model": "other"}, {"penalty": float("nan")}, {"stop": "\ud800"}, {"stop": {1}}]
-)
-def test_further_fields_that_cannot_be_sent_are_refused(extra: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="extra_body"):
-        PlayerSettings(extra_body=extra)
-
-
 # ---- names and keys
 
 
@@ -327,10 +321,8 @@ def test_the_route_of_chats_is_added_to_a_url_that_does_not_have_it(url: str, as
 @pytest.mark.parametrize(
     "name",
     [
-        *("pocket", "endpoint:", "endpoint:http://localhost:8000/v1", "endpoint:localhost:8000/v1#m", "endpoint:ftp://h/v1#m"),
-        *("endpoint:http://localhost:99999/v1#m", "endpoint:http://[::1/v1#m", "endpoint:http://a..b/v1#m"),
-        *("provider:together", "provider:together/", "provider:/org/model"),
-        *("endpoint:ftp://me:pass@host/v1?key=pass#m", "endpoint:http://me:pass@host:x/?key=pass#m"),
+        *("pocket", "endpoint:http://localhost:8000/v1", "endpoint:localhost:8000/v1#m", "endpoint:http://localhost:99999/v1#m"),
+        *("provider:together", "provider:together/", "provider:/org/model", "endpoint:ftp://me:pass@host/v1?key=pass#m"),
     ],
 )
 def test_a_malformed_name_is_a_user_error_without_its_secrets(name: str) -> None:
@@ -347,7 +339,6 @@ def test_a_malformed_name_is_a_user_error_without_its_secrets(name: str) -> None
         ("http://router.huggingface.co/v1", KEY),
         ("https://huggingface.co.example.org/v1", KEY),
         ("https://nothuggingface.co/v1", KEY),
-        ("http://localhost:8000/v1", KEY),
     ],
 )
 def test_the_hugging_face_token_goes_to_hugging_face_only(url: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +354,8 @@ def test_a_provider_plays_as_a_server_does(monkeypatch: pytest.MonkeyPatch) -> N
         with OpenAIServer(model(), at_first(send(502))) as server:
             policy = make_endpoint(name, temperature=0.5, max_new_tokens=32)
             policy = replace(policy, url=f"{server.url}/chat/completions", backoff=0.002)
-            assert play_episodes(SNAKE, policy, EPISODE_KEYS) == play_episodes(SNAKE, WithoutHTTP(sent), EPISODE_KEYS)
+            assert play_episodes(SNAKE, policy, EPISODE_KEYS) == play_episodes(SNAKE, WithoutHTTP(), EPISODE_KEYS)
+        assert {asked.body["model"] for asked in server.asked} == {sent}
     monkeypatch.setattr(endpoint, "key_for", lambda _: "")
     with pytest.raises(UserError, match="cannot play 'provider:auto/org/model': no Hugging Face token found"):
         ask_once(policy)
@@ -373,8 +365,7 @@ def test_keys_and_secrets_of_a_url_are_sent_and_never_shown(monkeypatch: pytest.
     secrets = ("me-myself", "open sesame", "tell-nobody")
 
     def quotes_all(handler: BaseHTTPRequestHandler) -> None:
-        key = handler.headers["Authorization"]
-        send(503, f"{handler.path} {key} {key[:16]}… …{key[-6:]} {' '.join(secrets)}".encode())(handler)
+        send(503, f"{handler.path} {handler.headers['Authorization']} {' '.join(secrets)}".encode())(handler)
 
     with OpenAIServer(model(), always(quotes_all)) as server:
         url = server.url.replace("//", "//me-myself:open%20sesame@")
@@ -387,16 +378,14 @@ def test_keys_and_secrets_of_a_url_are_sent_and_never_shown(monkeypatch: pytest.
     assert server.asked[0].key.startswith("Basic ")
     assert server.asked[1].key == f"Bearer {KEY}"
     assert "Basic ***" in shown[1]
-    assert "Bearer *** Bearer ***… …*** " in shown[2]
-    assert not [part for part in (KEY, KEY[:9], KEY[-6:]) if part in shown[2]]
+    assert "Bearer *** " in shown[2]
     assert not [(secret, text) for secret in secrets for text in shown[:2] if secret in text]
 
 
-def test_a_key_that_no_header_can_hold_is_refused_and_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_no_header_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGRPO_ENDPOINT_KEY", "sk-abc\u2026def")
-    with OpenAIServer(model()) as server, pytest.raises(UserError, match="MSGRPO_ENDPOINT_KEY holds a character"):
-        ask_once(player(server))
-    assert not server.asked
+    with pytest.raises(UserError, match="MSGRPO_ENDPOINT_KEY holds a character"):
+        key_for("http://localhost:8000/v1")
 
 
 def test_offline_only_servers_on_this_machine_are_asked_and_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Barrier
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -32,7 +30,7 @@ from msgrpo_hub.models.vllm_server import (
 )
 from tests.models.vllm_loopback import MAX_MODEL_LEN, Answered, VllmLoopback, error
 
-VERSION = Version(name="v1", path="/runs/v1", expected=np.zeros(1))
+START = "started with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve BASE"
 
 
 @pytest.fixture(scope="module")
@@ -48,36 +46,19 @@ def server(running: VllmLoopback) -> VllmLoopback:
 
 
 def answering(server: VllmLoopback, **answers: Answered) -> None:
-    """Routes that end so get these answers."""
-
     def before(path: str, _: object) -> Answered | None:
         return next((answer for end, answer in answers.items() if path.endswith(end)), None)
 
     server.before = before
 
 
-def refusal(server: VllmLoopback, longest: int = 0) -> str:
-    """The error of a pool of this server, raised at once; the pool would wait an hour for a lost server."""
-    pool = VllmPool([VllmServer(url=server.url)], Probes(texts=["abc"], token_ids=[(1,)], longest=longest), patience=3600.0)
+def refusal(url: str, patience: float = 3600.0, **probes: object) -> str:
+    given: dict[str, object] = {"texts": ["abc"], "token_ids": [(1,)], **probes}
+    pool = VllmPool([VllmServer(url=url)], Probes(**given), patience=patience, pause=0.05)  # type: ignore[arg-type]
     with pytest.raises(UserError) as refused:
-        pool.publish(VERSION)
+        pool.publish(Version(name="v1", path="/runs/v1", expected=np.zeros(1)))
     pool.close()
     return str(refused.value)
-
-
-def test_all_servers_are_prepared_at_once_and_one_that_fails_does_not_end_the_run() -> None:
-    meeting = Barrier(3)
-
-    def check_server(server: Mock) -> None:
-        meeting.wait(10)
-        if server.url == "2":
-            raise RequestError("HTTP 503")
-
-    servers = [Mock(spec=VllmServer, url=str(k)) for k in range(3)]
-    pool = VllmPool(servers, Mock(spec=Probes, check_server=check_server), pause=100.0)
-    pool.publish(VERSION)
-    assert [url for url, member in pool._members.items() if member.ready] == ["0", "1"]
-    assert all(member.in_flight == 0 for member in pool._members.values())
 
 
 @pytest.mark.parametrize("obstacle", ["offline", "proxy"])
@@ -96,94 +77,70 @@ def test_a_server_on_another_machine_is_asked_offline_and_without_a_proxy(
 
 
 @pytest.mark.parametrize(
-    "answer", [(404, "<html>Not Found</html>"), (200, "<html>Welcome</html>"), (200, {"data": [{"id": "x", "owned_by": "me"}]})]
+    ("answers", "said"),
+    [
+        ({"models": (404, "<html>Not Found</html>")}, f"is not vLLM: expected one, {START}"),
+        ({"models": (200, "<html>Welcome</html>")}, "is not vLLM"),
+        ({"models": (200, {"data": [{"id": "x", "owned_by": "me"}]})}, "is not vLLM"),
+        ({"tokenize": (404, {"detail": "Not Found"})}, "has no /tokenize: expected vLLM itself, not a router"),
+        ({}, "is not the base's: expected a server of the same base"),
+    ],
 )
-def test_something_else_at_the_address_is_not_waited_for(server: VllmLoopback, answer: Answered) -> None:
-    answering(server, models=answer)
-    assert refusal(server) == (
-        f"the server {server.url!r} is not vLLM: expected one, started with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve "
-        "BASE --enable-lora --max-lora-rank R --logprobs-mode processed_logprobs`"
-    )
-
-
-def test_a_server_that_lacks_something_is_refused_before_the_first_episode(server: VllmLoopback) -> None:
-    said = refusal(server, longest=MAX_MODEL_LEN + 1)
-    assert f"takes {MAX_MODEL_LEN} tokens of a prompt with its reply, and the longest to expect have {MAX_MODEL_LEN + 1}" in said
-    assert f"start it with --max-model-len {MAX_MODEL_LEN + 1} or more" in said
-    answering(server, tokenize=(404, {"detail": "Not Found"}))
-    assert "has no /tokenize: expected vLLM itself, not a router" in refusal(server)
+def test_another_server_is_refused_at_once(server: VllmLoopback, answers: dict[str, Answered], said: str) -> None:
+    answering(server, **answers)
+    assert said in refusal(server.url)
     assert not server.of("/v1/load_lora_adapter")
 
 
+def test_a_server_with_too_short_a_context_is_refused_at_once(server: VllmLoopback) -> None:
+    assert f"start it with --max-model-len {MAX_MODEL_LEN + 1} or more" in refusal(server.url, longest=MAX_MODEL_LEN + 1)
+
+
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    "answer",
     [
-        ((404, {"detail": "Not Found"}), "loads no adapters: start it with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve"),
-        (
-            error(404, "Loading lora v1 failed: No adapter found for /runs/v1", "NotFoundError"),
-            "cannot load the adapter in '/runs/v1' (HTTP 404: Loading lora v1 failed: No adapter found for /runs/v1): expected a "
-            "server that sees this folder under the same path; choose an --output-dir that it sees",
-        ),
-        (
-            error(500, "Call to add_lora method failed: LoRA rank 16 is greater than max_lora_rank 8.", "InternalServerError"),
-            "LoRA rank 16 is greater than max_lora_rank 8.): expected one started with `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
-        ),
+        (404, {"detail": "Not Found"}),
+        error(404, "Loading lora v1 failed: No adapter found for /runs/v1", "NotFoundError"),
+        error(500, "Call to add_lora method failed: LoRA rank 16 is greater than max_lora_rank 8.", "InternalServerError"),
     ],
     ids=["no-updating", "other-disk", "small-rank"],
 )
-def test_a_server_that_cannot_load_the_adapter_is_not_waited_for(server: VllmLoopback, answer: Answered, said: str) -> None:
-    [tokens] = [VllmServer(url=server.url).tokenize("abc")]
+def test_a_server_that_cannot_load_the_adapter_is_not_waited_for(server: VllmLoopback, answer: Answered) -> None:
+    tokens = VllmServer(url=server.url).tokenize("abc")
     answering(server, load_lora_adapter=answer)
-    pool = VllmPool([VllmServer(url=server.url)], Probes(texts=["abc"], token_ids=[tokens]), patience=3600.0)
-    with pytest.raises(UserError) as refused:
-        pool.publish(VERSION)
-    pool.close()
-    assert said in str(refused.value)
+    said = refusal(server.url, token_ids=[tokens])
+    assert "cannot load the adapter in '/runs/v1' (HTTP" in said
+    assert START in said
+    assert "that sees this folder under the same path" in said
 
 
 def test_a_server_that_fails_at_everything_is_about_to_end_and_is_waited_for(server: VllmLoopback) -> None:
     answering(server, load_lora_adapter=(500, "Internal Server Error"), health=(503, ""))
-    pool = VllmPool([VllmServer(url=server.url)], Probes(texts=[], token_ids=[]), patience=0.2, pause=0.05)
-    with pytest.raises(UserError, match=r"no vLLM server was ready for 0 s \(http://.*: HTTP 503\)"):
-        pool.publish(VERSION)
-    pool.close()
+    said = refusal(server.url, patience=0.2)
+    assert said.startswith(f"no vLLM server was ready for 0 s ({server.url}: HTTP 503): expected one that answers")
 
 
 def test_an_address_where_nothing_answers_is_said_at_once_and_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    pool = VllmPool([VllmServer(url="http://127.0.0.1:9")], Probes(texts=[], token_ids=[]), patience=0.5, pause=0.05)
-    with pytest.raises(UserError, match="no vLLM server was ready"):
-        pool.publish(VERSION)
-    pool.close()
-    assert caplog.text.count("http://127.0.0.1:9: no response (ConnectError), expected a vLLM server: trying again") == 1
+    assert "no vLLM server was ready" in refusal("http://127.0.0.1:9", patience=0.5)
+    assert caplog.messages == ["http://127.0.0.1:9: no response (ConnectError), expected a vLLM server: trying again"]
 
 
 def test_a_reply_that_was_cut_for_want_of_room_is_refused_with_what_fits(server: VllmLoopback) -> None:
     """vLLM takes a prompt of 3 tokens with 8 to come where 8 fit, and replies with 5."""
-    choice = {
-        "token_ids": [4] * 5,
-        "prompt_token_ids": [1, 2, 3],
-        "logprobs": {"token_logprobs": [-1.0] * 5},
-        "finish_reason": "length",
-    }
+    logged = {"token_logprobs": [-1.0] * 5}
+    choice = {"token_ids": [4] * 5, "prompt_token_ids": [1, 2, 3], "logprobs": logged, "finish_reason": "length"}
     answering(server, completions=(200, {"model": "v1", "choices": [choice]}))
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError, match="after 5 of 8 tokens: start it with --max-model-len 11 or more"):
         VllmServer(url=server.url).sample("v1", (1, 2, 3), temperature=1.0, max_new_tokens=8, end_ids=[2])
-    assert str(refused.value) == (
-        f"the server {server.url!r} ended a reply after 5 of 8 tokens: its prompt has 3; "
-        "start it with --max-model-len 11 or more, and continue with --resume"
-    )
-
-
-TEXT = "Left free Down ice"
 
 
 def test_a_server_that_is_refused_keeps_no_adapter(tiny_model: Path, tmp_path: Path) -> None:
-    base = AutoModelForCausalLM.from_pretrained(tiny_model)
+    base, text = AutoModelForCausalLM.from_pretrained(tiny_model), "Left free Down ice"
     get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(str(tmp_path / "v1"))
-    tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(TEXT, add_special_tokens=False)["input_ids"])
+    tokens = tuple(AutoTokenizer.from_pretrained(tiny_model)(text, add_special_tokens=False)["input_ids"])
     with VllmLoopback(str(tiny_model)) as server:
-        pool = VllmPool([VllmServer(url=server.url)], Probes(texts=[TEXT], token_ids=[tokens]))
+        pool = VllmPool([VllmServer(url=server.url)], Probes(texts=[text], token_ids=[tokens]))
         with pytest.raises(UserError, match="computes other log-probabilities"):
             pool.publish(Version(name="v1", path=str(tmp_path / "v1"), expected=np.full(len(tokens) - 1, -50.0)))
         pool.close()
@@ -235,16 +192,8 @@ def test_log_probabilities_without_the_temperature_are_refused() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "vllm",
-            "vllm:",
-            "vllm:localhost:8000",
-            "vllm:ftp://localhost",
-            "vllm:http://localhost:8000,",
-            "vllm:http://localhost:x",
-        ),
-        *("vllm:http://localhost:8000,http://localhost:8000/v1", "vllm:http://me:secret@localhost:8000"),
-        *("vllm:http://localhost:8000?key=secret", "sglang:http://localhost:8000"),
+        *("vllm:", "vllm:localhost:8000", "vllm:http://localhost:8000,", "vllm:http://localhost:8000,http://localhost:8000/v1"),
+        *("vllm:http://me:secret@localhost:8000", "vllm:http://localhost:8000?key=secret", "sglang:http://localhost:8000"),
     ],
 )
 def test_names_of_servers_that_are_none_are_refused_and_secrets_are_not_quoted(text: str) -> None:

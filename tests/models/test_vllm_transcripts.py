@@ -1,29 +1,63 @@
-"""The loopback server answers as a real vLLM did: its transcript has the same statuses, fields, tokens and log-probabilities."""
+"""The loopback server answers as a real vLLM did: its transcript has the same statuses, fields, tokens and log-probabilities.
+
+The transcript has every route that training uses and the errors it relies on, with the built-in base and the adapter beside this
+file. A real server answered, started with the flags of the guide and `--dtype float32 --enforce-eager`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from msgrpo_hub.downloads.names import pocket_path
 from tests.models.vllm_loopback import VllmLoopback
-from tests.models.vllm_transcripts import BASE, TRANSCRIPT, ask
 
 Json = dict[str, Any]
 
+TRANSCRIPT = Path(__file__).with_name("vllm_transcript.json")
 REAL: list[Json] = json.loads(TRANSCRIPT.read_text(encoding="utf-8"))["transcript"]
+PLACES = {"ADAPTER": str(Path(__file__).with_name("adapter_of_transcripts")), "BASE": str(pocket_path())}
+"""Placeholders in the transcript for paths of this machine."""
 LEFT_OUT = {
     *("id", "created", "system_fingerprint", "permission", "text_offset", "rank", "decoded_token", "top_logprobs", "token_strs"),
 }
 """Fields that differ from run to run, or that the client does not read."""
 
 
+def ask(url: str, method: str, path: str, body: Json) -> tuple[int, Any]:
+    """The status and the body of an answer."""
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=300)
+    content = json.dumps(body)
+    for place, real in PLACES.items():
+        content = content.replace(f'"{place}"', json.dumps(real))
+    connection.request(method, path, content if method == "POST" else None, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    for place, real in PLACES.items():
+        text = text.replace(real, place)
+    try:
+        return response.status, json.loads(text)
+    except ValueError:
+        return response.status, text
+
+
+def transcript(url: str) -> list[Json]:
+    """The requests of the transcript with a server's answers."""
+    answers = [ask(url, asked["method"], asked["path"], asked["body"]) for asked in REAL]
+    return [asked | {"status": status, "answer": answer} for asked, (status, answer) in zip(REAL, answers, strict=True)]
+
+
 @pytest.fixture(scope="module")
-def ours() -> Iterator[list[tuple[int, Any]]]:
-    with VllmLoopback(BASE) as server:
-        yield [ask(server.url, asked["method"], asked["path"], asked["body"]) for asked in REAL]
+def ours() -> Iterator[list[Json]]:
+    with VllmLoopback(PLACES["BASE"]) as server:
+        yield transcript(server.url)
 
 
 def differences(real: Any, ours: Any, at: str = "") -> list[str]:
@@ -40,8 +74,8 @@ def differences(real: Any, ours: Any, at: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("number", range(len(REAL)))
-def test_the_loopback_server_answers_as_the_real_one_did(ours: list[tuple[int, Any]], number: int) -> None:
-    asked, (status, answer) = REAL[number], ours[number]
+def test_the_loopback_server_answers_as_the_real_one_did(ours: list[Json], number: int) -> None:
+    asked, status, answer = REAL[number], ours[number]["status"], ours[number]["answer"]
     assert status == asked["status"]
     if asked["body"].get("max_tokens") == 1 and status == 200:  # the one token is drawn
         for choice in (asked["answer"]["choices"][0], answer["choices"][0]):

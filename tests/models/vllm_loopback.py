@@ -47,12 +47,8 @@ class VllmLoopback(Loopback):
     """Adapters load, and every reply comes from the base."""
     stays: bool = False
     """Replies come from the first adapter that was ever loaded."""
-    raw_log_probs: bool = False
-    """Reports log-probabilities without the temperature, as vLLM does by default."""
     hangs: threading.Event = field(default_factory=threading.Event)
     """While set, completions get no answer."""
-    delay: float = 0.0
-    """Seconds before each completion."""
     before: Callable[[str, Json], Answered | None] = lambda _path, _body: None
     """Called with each request; its answer, if it gives one, is sent instead."""
 
@@ -150,7 +146,6 @@ class VllmLoopback(Loopback):
     def _completion(self, body: Json) -> Answered:
         while self.hangs.is_set():
             time.sleep(0.01)
-        time.sleep(self.delay)
         name, prompt = body["model"], tuple(body["prompt"])
         with self._lock:
             aliases = ", ".join([self.base, *self._loaded])
@@ -170,9 +165,6 @@ class VllmLoopback(Loopback):
         self._engine.end_ids = frozenset(body.get("stop_token_ids", ()))
         rng = np.random.default_rng(next(self._seeds))
         [sample] = self._engine.sample([prompt], [rng], temperature, body["max_tokens"])
-        log_probs = sample.log_probs
-        if self.raw_log_probs:
-            [log_probs] = [scores[0] for scores in self._engine.score([prompt], [[tuple(sample.token_ids)]])]
         choice: Json = {
             "index": 0,
             "text": self._agent.tokenizer.decode(sample.token_ids, skip_special_tokens=True),
@@ -186,11 +178,11 @@ class VllmLoopback(Loopback):
         if (count := body.get("logprobs")) is not None:
             as_ids = bool(body.get("return_tokens_as_token_ids"))
             tokens = [self._text(token, as_ids) for token in sample.token_ids]
-            likely = self._likely(prompt, sample.token_ids, 1.0 if self.raw_log_probs else temperature or 1.0, count, as_ids)
-            own = [{token: log_prob} for token, log_prob in zip(tokens, log_probs, strict=True)]
+            likely = self._likely(prompt, sample.token_ids, temperature or 1.0, count, as_ids)
+            own = [{token: log_prob} for token, log_prob in zip(tokens, sample.log_probs, strict=True)]
             choice["logprobs"] = {
                 "text_offset": [0] * len(tokens),
-                "token_logprobs": log_probs,
+                "token_logprobs": sample.log_probs,
                 "tokens": tokens,
                 "top_logprobs": [mine | further for mine, further in zip(own, likely, strict=True)],
             }

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.errors import UserError
@@ -57,7 +56,7 @@ def replies_of(groups: Sequence[Group]) -> list[Completion]:
 
 
 def log_probs_of(trainer: Trainer, prompt: tuple[int, ...], reply: tuple[int, ...]) -> list[float]:
-    """By a plain forward of the trainer's model, without trees and caches."""
+    """The trainer's, by a plain forward without trees and caches."""
     with torch.no_grad():
         batch, _ = token_batch([[(prompt, reply)]], 0)
         scores: list[float] = token_log_probs(trainer.model, batch, 1.25, tree=False, split_head=False).tolist()
@@ -65,7 +64,6 @@ def log_probs_of(trainer: Trainer, prompt: tuple[int, ...], reply: tuple[int, ..
 
 
 def assert_all_of_this_version(trainer: Trainer, groups: Sequence[Group]) -> None:
-    """Every reply has the probabilities that the trainer's own weights give it."""
     for reply in replies_of(groups):
         assert [*reply.log_probs] == pytest.approx(log_probs_of(trainer, reply.prompt_ids, reply.token_ids), abs=1e-4)
 
@@ -97,15 +95,14 @@ def test_an_update_is_played_by_the_server_with_the_weights_of_the_trainer(
 def test_every_version_has_a_new_name_and_the_one_before_is_unloaded_and_deleted(
     server: VllmLoopback, config: TrainConfig, tmp_path: Path
 ) -> None:
-    loaded = []
-    with acting_on([server], config, tmp_path / "versions") as trainer:
+    loaded, versions = [], tmp_path / "versions"
+    with acting_on([server], config, versions) as trainer:
         for index in (1, 2, 3):
             trainer.update(index)
             loaded += server.loaded
             assert len({*loaded}) == len(loaded) == index
-            assert [path.name for path in (tmp_path / "versions").iterdir()] == [f"v{index}"]
-    assert server.loaded == []
-    assert not (tmp_path / "versions").exists()
+            assert [path.name for path in versions.iterdir()] == [f"v{index}"]
+    assert (server.loaded, versions.exists()) == ([], False)
 
 
 def test_a_run_on_a_server_is_recorded_and_resumes_on_a_server_only(
@@ -125,18 +122,6 @@ def test_a_run_on_a_server_is_recorded_and_resumes_on_a_server_only(
 
 
 # ---- wrong weights
-
-
-def test_a_server_of_another_base_is_refused(config: TrainConfig, tmp_path: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(config.model)
-    with torch.no_grad():
-        model.get_input_embeddings().weight.mul_(1.5)
-    model.save_pretrained(tmp_path / "other")
-    AutoTokenizer.from_pretrained(config.model).save_pretrained(tmp_path / "other")
-    with VllmLoopback(str(tmp_path / "other")) as server, acting_on([server], config, tmp_path / "versions") as trainer:
-        with pytest.raises(UserError, match=r"computes other log-probabilities than the base with the adapter: .* nats apart"):
-            trainer.update(1)
-        assert not [body for body in server.of("/v1/completions") if body["max_tokens"] == 2]
 
 
 @pytest.mark.parametrize(("fault", "told"), [("ignores_adapters", "base alone"), ("stays", "(base alone|version before)")])
@@ -199,7 +184,6 @@ Fault = Callable[[VllmLoopback], Answered | None]
 
 
 def is_play(path: str, body: dict[str, Any]) -> bool:
-    """Whether a request is for a reply, not a probe."""
     return path == "/v1/completions" and bool(body["max_tokens"] == 2)
 
 
@@ -221,20 +205,8 @@ def at_request(server: VllmLoopback, number: int, fault: Fault) -> threading.Eve
     return happened
 
 
-def fails(_: VllmLoopback) -> Answered:
-    return 500, "Internal Server Error"
-
-
 def writes_nonsense(_: VllmLoopback) -> Answered:
     return 200, {"choices": [{"text": "Right", "finish_reason": "stop"}]}
-
-
-def forgets(server: VllmLoopback) -> None:
-    server.forget()
-
-
-def drops_the_adapter(server: VllmLoopback) -> None:
-    server.ignores_adapters = True
 
 
 def hangs_longer_than_the_timeout(server: VllmLoopback) -> None:
@@ -250,19 +222,8 @@ def restarts(server: VllmLoopback) -> None:
     threading.Thread(target=restart).start()
 
 
-def test_a_run_waits_for_a_server_only_so_long(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
-    with acting_on([server], config, tmp_path) as trainer:
-        trainer.update(1)
-        pool = cast(VllmActor, trainer.actor)._pool
-        assert pool
-        pool.patience = 0.3
-        server.before = lambda _path, _body: (503, "overloaded")
-        with pytest.raises(UserError, match=r"no vLLM server was ready for 0 s \(http://.*: HTTP 503: overloaded\)"):
-            trainer.update(2)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [fails, forgets, hangs_longer_than_the_timeout, restarts, writes_nonsense])
+@pytest.mark.parametrize("fault", [VllmLoopback.forget, hangs_longer_than_the_timeout, restarts, writes_nonsense])
 def test_a_failed_server_gets_the_adapter_again_and_its_turns_are_repeated(
     server: VllmLoopback, config: TrainConfig, tmp_path: Path, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,7 +245,7 @@ def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_p
     """The server answers under the name of the version, with the base, until an adapter is loaded again."""
 
     def drops_until_loaded(server: VllmLoopback) -> None:
-        drops_the_adapter(server)
+        server.ignores_adapters = True
         counting = server.before
 
         def before(path: str, body: dict[str, Any]) -> Answered | None:
@@ -301,21 +262,22 @@ def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_p
         assert happened.is_set()
         assert "6 episodes are played again" in caplog.text
         assert_all_of_this_version(trainer, groups)
-        at_request(server, 5, drops_the_adapter)  # for good
-        with pytest.raises(UserError, match="answers with the base alone"):
-            trainer.update(3)
 
 
 @pytest.mark.slow
-def test_one_of_several_servers_may_be_gone_and_join_later(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
+def test_one_of_several_servers_may_be_gone_join_later_and_be_lost(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path
+) -> None:
     with VllmLoopback(config.model) as gone:
         gone.__exit__()
         with acting_on([gone, server], config, tmp_path) as trainer:
             trainer.update(1)
             assert not gone.of("/v1/completions")
             gone.__enter__()
-            for index in range(2, 10):
-                assert_all_of_this_version(trainer, play_update(trainer, index))
-                if gone.loaded:
-                    break
+            assert_all_of_this_version(trainer, play_update(trainer, 2))
             assert gone.loaded == server.loaded
+            happened = at_request(gone, 2, lambda server: threading.Thread(target=server.__exit__).start())
+            groups = play_update(trainer, 3)
+            assert happened.is_set()
+            assert [episode.error for group in groups for episode in group.episodes] == [""] * 6
+            assert_all_of_this_version(trainer, groups)

