@@ -71,17 +71,6 @@ class OpenEnvState:
     success: bool = False
 
 
-def as_text(observation: Mapping[str, Any]) -> str:
-    """The fields of an observation except `metadata`, one a line; an empty field is left out.
-
-    >>> print(as_text({"x": 0, "message": "Your turn.", "hint": None}))
-    x: 0
-    message: Your turn.
-    """
-    shown = {name: value for name, value in observation.items() if name != "metadata" and value not in (None, "", [], {})}
-    return "\n".join(f"{name}: {value}" for name, value in shown.items())
-
-
 @dataclass(eq=False)
 class OpenEnvGame:
     """A game whose rules run on an OpenEnv server.
@@ -108,8 +97,8 @@ class OpenEnvGame:
     """The smallest and largest reward of one turn."""
     return_range: tuple[float, float]
     """The smallest and largest return of an episode."""
-    text: Callable[[Mapping[str, Any]], str] = as_text
-    """Renders an observation for the player."""
+    text: Callable[[Mapping[str, Any]], str] | None = None
+    """Renders an observation for the player. None: its fields except `metadata` and empty ones, one a line."""
     legal: Callable[[Mapping[str, Any]], Iterable[str]] | None = None
     """The legal actions that an observation names. None: all are legal."""
     won: Callable[[Mapping[str, Any], float], bool] = lambda _, reward: reward > 0
@@ -120,7 +109,6 @@ class OpenEnvGame:
     rules: tuple[str, ...] = field(init=False)
     observe: Callable[[OpenEnvState], str] = field(init=False, repr=False, default=attrgetter("observation"))
     succeeded: Callable[[OpenEnvState], bool] = field(init=False, repr=False, default=attrgetter("success"))
-    grid: Callable[[OpenEnvState], list[str]] = field(init=False, repr=False, default=lambda _: ["."])
     _open: dict[tuple[Any, ...], Any] = field(init=False, repr=False, default_factory=dict)
     """(seed, member, actions) → the client whose episode is there; the last is needed last."""
     _idle: list[Any] = field(init=False, repr=False, default_factory=list)
@@ -233,10 +221,14 @@ class OpenEnvGame:
         )
 
     def _rendered(self, result: Any) -> str:
-        text = self.text(result.observation)
+        fields = {k: v for k, v in result.observation.items() if k != "metadata" and v not in (None, "", [], {})}
+        text = self.text(result.observation) if self.text else "\n".join(f"{name}: {value}" for name, value in fields.items())
         if self.legal is None or result.done:
             return text
         return f"{text}\nLegal actions: {', '.join(self.legal(result.observation))}"
+
+    def grid(self, state: OpenEnvState) -> list[str]:  # noqa: ARG002
+        return ["."]
 
     def legal_actions(self, state: OpenEnvState) -> tuple[str, ...]:
         named = _LEGAL.findall(state.observation)

@@ -13,13 +13,11 @@ from tests.vllm.real import PYTHON, RealServer
 collect_ignore_glob = [] if PYTHON in os.environ else ["test_*.py"]
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """Serves the built-in base; the tests share it, and may restart it."""
     with RealServer(Path(tmp_path_factory.mktemp("vllm") / "log")) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
-def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    with RealServer(Path(tmp_path_factory.mktemp("vllm") / "log")) as server:
-        yield server
+server = pytest.fixture(serve, scope="session", name="server")
+second = pytest.fixture(serve, scope="session", name="second")
