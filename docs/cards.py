@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
 def rendered() -> dict[Path, str]:
     """Path → content of every file that this script makes."""
     run = read_run(RUN.path)
-    config = public_config(run.config, BASE, run.init_adapter_commit)
+    config = public_config(run.config, BASE, run.summary["init_adapter_commit"])
     with TemporaryDirectory() as folder:
         stage_rollouts(PLAYED, "ada/lake-rollouts", Path(folder))
         rollouts, episodes = ((Path(folder) / name).read_text(encoding="utf-8") for name in ("README.md", "replay.svg"))
@@ -84,9 +84,9 @@ def rendered() -> dict[Path, str]:
 
 def replay(run: FinishedRun) -> str:
     """Base and adapter on the test episode that the run replays."""
-    assert run.replayed is not None
+    index = run.summary["replayed_test_episode"]
     results = {result.player: result for result in find_results(PLAYED)}
-    pair = [(name, results[player].episodes[run.replayed]) for name, player in (("base", "pocket"), ("adapter", "lake"))]
+    pair = [(name, results[player].episodes[index]) for name, player in (("base", "pocket"), ("adapter", "lake"))]
     return replay_svg(run.games[0].game, pair)
 
 
@@ -130,8 +130,7 @@ def store(run: RunFolder) -> None:
 
 def _check_same_play(results: list[Result]) -> None:
     """Compares the evaluated episode that the replay shows with the run's record."""
-    replayed, names = read_run(RUN.path).replayed, {"base": "pocket", "adapter": "lake"}
-    assert replayed is not None
+    replayed, names = read_run(RUN.path).summary["replayed_test_episode"], {"base": "pocket", "adapter": "lake"}
     for row in read_table(RUN.test_episodes, "default").to_pylist():
         if row["player"] in names and row["temperature"] == 1.0 and row["index"] == replayed:
             [result] = [result for result in results if result.player == names[row["player"]]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -17,8 +19,6 @@ from msgrpo_hub.fields import Count, is_import
 from msgrpo_hub.players.settings import PlayerSettings
 
 if TYPE_CHECKING:
-    from huggingface_hub import JobInfo
-
     from msgrpo_hub.hub.jobs import Job
 
 
@@ -55,16 +55,19 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 
 def run_jobs(options: argparse.Namespace) -> None:
     from msgrpo_hub.hub import jobs
-    from msgrpo_hub.hub.uploading import check_repo_id
+    from msgrpo_hub.hub.uploading import check_repo_id, check_token
 
     # 1) checks on this machine
     if options.output_dir is not None:
         raise UserError("--output-dir is a folder of this machine, not of a job: expected --push-to-hub USER/NAME alone")
     if not options.push_to_hub:
         raise UserError("a job without --push-to-hub would leave nothing: expected --push-to-hub USER/NAME")
-    timeout, secrets = jobs.read_timeout(options.timeout), jobs.read_secrets(options.secret)
-    if options.wheel:
-        jobs.check_wheel(options.wheel)
+    timeout = jobs.read_timeout(options.timeout)
+    if missing := [name for name in options.secret if not os.environ.get(name)]:
+        raise UserError(f"--secret {missing[0]}: expected a variable of this environment that is set")
+    secrets = {"HF_TOKEN": check_token()} | {name: os.environ[name] for name in options.secret}
+    if (wheel := options.wheel) and not (wheel.is_file() and re.fullmatch(r"msgrpo_hub-[\w.+!]+-py3-none-any\.whl", wheel.name)):
+        raise UserError(f"--wheel {str(wheel)!r}: expected a wheel of msgrpo-hub, such as `make wheel` leaves in dist/")
     options.checkpoint_repo = check_repo_id(options.checkpoint_repo or f"{check_repo_id(options.push_to_hub)}-run")
     command = {"train": _training, "eval": _evaluation}[options.kind](options)
     hardware = jobs.find_hardware(options.flavor)
@@ -84,7 +87,7 @@ def run_jobs(options: argparse.Namespace) -> None:
     sent = jobs.submit(job, secrets, options.wheel)
     if not options.json:
         print(sent.url, flush=True)
-    ended = _follow(sent)
+    ended = jobs.follow(sent, lambda line: print(plain(line), file=sys.stderr))
     seconds = (ended.durations.running_secs or 0) if ended.durations else 0
     cost = job.cost(seconds)
     paid = f", about ${cost:.2f}" if cost is not None else ""
@@ -178,24 +181,6 @@ def _time(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return " ".join(filter(None, [f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)]))
-
-
-def _follow(sent: JobInfo) -> JobInfo:
-    """Shows the log until the job ends, and returns the job."""
-    from msgrpo_hub.downloads.client import AGAIN
-    from msgrpo_hub.hub import jobs
-
-    try:
-        for line in jobs.follow(sent):
-            print(plain(line), file=sys.stderr)
-        return jobs.inspect(sent)
-    except (KeyboardInterrupt, UserError) as end:
-        goes_on = f"the job goes on: watch it with `hf jobs logs --follow {sent.id}`, end it with `hf jobs cancel {sent.id}`"
-        if isinstance(end, UserError):
-            why = str(end).partition(AGAIN)[0].removesuffix(", then ").rstrip(": ")
-            raise UserError(f"the job cannot be followed ({why}); unless it has ended, {goes_on}") from end
-        end.add_note(goes_on)
-        raise
 
 
 def _data(job: Job) -> dict[str, Any]:

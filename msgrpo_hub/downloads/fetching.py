@@ -29,10 +29,10 @@ from msgrpo_hub.downloads.inspection import (
     Scalar,
     check_adapter,
     check_config,
+    check_play_settings,
     check_tokenizer,
     is_revision,
     parse,
-    play_settings_of,
     read_header,
     weight_files,
 )
@@ -42,10 +42,11 @@ from msgrpo_hub.downloads.names import (
     exists,
     is_folder,
     located,
-    named,
     no_model,
     pocket_path,
     public_name,
+    split_adapter,
+    split_revision,
 )
 from msgrpo_hub.errors import UserError
 
@@ -63,7 +64,8 @@ TOKENIZER_FILES = (TOKENIZER, *VOCABULARIES, "merges.txt", "added_tokens.json", 
 _LIMITS = {PLAY_SETTINGS: 10_000, **dict.fromkeys((*TOKENIZER_FILES, INDEX), 64_000_000), "special_tokens_map.json": 1_000_000}
 _FOLDER = re.compile(r"(?!.*\.\.)([A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)*)?", re.ASCII)
 _LARGEST_SETTINGS = 1_000_000  # bytes of any other file
-_SHORT = 12  # characters of a commit in folder names; the files hold the full commit
+_CHECKS = {ADAPTER_SETTINGS: check_adapter, TOKENIZER: check_tokenizer, PLAY_SETTINGS: check_play_settings}
+_GGUF = "{!r} holds GGUF files, which cannot be trained on: use the original model in safetensors{}"
 
 log = logging.getLogger(__name__)
 
@@ -93,57 +95,50 @@ class Listing:
         return self.commit or content_hash(Path(self.source))
 
     def weights(self) -> list[str]:
-        """The names of the files with the weights of a base, which may be missing."""
+        """The names of the files with the weights of a base. Raises `UserError` if they are missing or too large."""
         sharded = WEIGHTS not in self.sizes and INDEX in self.sizes
-        return weight_files(self.read(INDEX), self.source) if sharded else [WEIGHTS]
+        names = weight_files(self.read(INDEX), self.source) if sharded else [WEIGHTS]
+        self.check_size(names, LARGEST_BASE)
+        return names
 
     def check_size(self, names: Collection[str], limit: int = 0) -> None:
         """Raises `UserError` for a missing file, or if the files together exceed a limit; 0 means the usual limit of each."""
         for name in names:
             if name not in self.sizes:
                 raise self._missing(name)
-        for own, most in [([*names], limit)] if limit else [([name], _LIMITS.get(name, _LARGEST_SETTINGS)) for name in names]:
-            if (total := sum(self.sizes[name] for name in own)) > most:
-                files = ", ".join(own[:2])
-                raise UserError(f"{self.source!r} is not loaded: {files} would be {total:,} bytes; expected at most {most:,}")
+            size = sum(self.sizes.get(other, 0) for other in names) if limit else self.sizes[name]
+            if size > (most := limit or _LIMITS.get(name, _LARGEST_SETTINGS)):
+                raise UserError(f"{self.source!r} is not loaded: {name} would be {size:,} bytes; expected at most {most:,}")
 
     def _missing(self, name: str) -> UserError:
         """The error for a required file that the source lacks."""
         pickled = sorted(other for other in self.sizes if re.fullmatch(r"(pytorch_|adapter_)?model.*\.(bin|pt|pth|ckpt)", other))
         if any(other.lower().endswith(".gguf") for other in self.sizes):
-            return _gguf_error(self.source, self.original)
+            return UserError(_GGUF.format(self.source, f", such as {self.original!r}" if self.original else ""))
         if pickled and name.endswith(".safetensors"):
             return UserError(
                 f"{self.source!r} has {pickled[0]}, which can run code when loaded, and no {name}: expected safetensors; if you "
                 "trust its author, load it with transformers and save it with `save_pretrained`"
             )
-        if self.folder and self.commit:
-            return UserError(
-                f"cannot load {self.source!r}: the cache holds commit {self.commit} without its {name}, and the Hub cannot be "
-                "reached: connect once to download the file"
-            )
-        if self.folder:
+        if self.folder and not self.commit:
             return no_model(self.source, f"no {name}")
-        return UserError(
-            f"{self.source!r} holds no model: expected config.json, tokenizer and weights, or a LoRA adapter (no {name})"
-        )
+        where = f"the cache has no complete copy of {self.source!r}" if self.folder else f"{self.source!r} holds no model"
+        return UserError(f"{where}: expected config.json, tokenizer and weights, or a LoRA adapter (no {name})")
 
     def download(self, names: Iterable[str]) -> Path:
-        """The folder of these files, complete and at one commit. A link may lead into the folder or the Hub's cache only."""
-        if not self.folder:
-            repo, inside = split_folder(self.source)
-            return snapshot(repo, self.commit, {f"{inside}/{name}".lstrip("/"): self.sizes[name] for name in names}) / inside
-        own = self.folder.resolve()
-        cache = next((above.parent / "blobs" for above in own.parents if above.name == "snapshots"), own)
-        for name in names:
-            if not any((own / name).resolve().is_relative_to(allowed) for allowed in (own, cache)):
-                raise UserError(f"{name} in {self.source!r} is a link that leads elsewhere: expected a file of the folder")
-        return self.folder
+        """The folder of these files, complete and at one commit."""
+        if self.folder:
+            return self.folder
+        repo, inside = split_folder(self.source)
+        return snapshot(repo, self.commit, {f"{inside}/{name}".lstrip("/"): self.sizes[name] for name in names}) / inside
 
     def read(self, name: str) -> dict[str, Any]:
-        """The JSON object in a file, downloaded if its size is allowed."""
+        """The JSON object in a file, downloaded if its size is allowed. Raises `UserError` for settings that are not inert."""
         self.check_size([name])
-        return parse((self.download([name]) / name).read_bytes(), name, self.source)
+        settings = parse((self.download([name]) / name).read_bytes(), name, self.source)
+        if check := _CHECKS.get(name):
+            check(settings, self.source)
+        return settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,15 +172,12 @@ class Sources:
         pairs = ((self.base, self.base_commit), (self.adapter, self.adapter_commit))
         return "+".join(name if is_folder(name) else f"{name}@{commit}" for name, commit in pairs if name)
 
-    @property
-    def commits(self) -> str:
-        """Both commits, shortened."""
-        return "+".join(commit[:_SHORT] for commit in (self.base_commit, self.adapter_commit) if commit)
-
     def identity(self) -> dict[str, str]:
         """The sources as plain data. A folder has its last part as name, because its path may hold private names."""
-        own = {"base": public_name(self.base), "base_commit": self.base_commit}
-        return own | ({"adapter": public_name(self.adapter), "adapter_commit": self.adapter_commit} if self.adapter else {})
+        identity = {"base": public_name(self.base), "base_commit": self.base_commit}
+        if self.adapter:
+            identity |= {"adapter": public_name(self.adapter), "adapter_commit": self.adapter_commit}
+        return identity
 
 
 # ---- listing
@@ -202,9 +194,10 @@ def list_files(source: str, revision: str | None = None) -> Listing:
         UserError: the source cannot be found.
     """
     if is_folder(source):
-        return Listing(source=source, commit="", sizes=_sizes(Path(source)), folder=Path(source))
+        sizes = {path.name: path.stat().st_size for path in Path(source).iterdir() if path.is_file()}
+        return Listing(source=source, commit="", sizes=sizes, folder=Path(source))
     if source.lower().endswith(".gguf"):
-        raise _gguf_error(source)
+        raise UserError(_GGUF.format(source, ""))
     repo, inside = split_folder(source)
     if not _is_repository(repo) or not _FOLDER.fullmatch(inside) or source.endswith("/") or exists(source):
         raise no_model(source, "not a folder")
@@ -234,7 +227,7 @@ def list_files(source: str, revision: str | None = None) -> Listing:
 def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
     """The listing of an earlier download."""
     repo, inside = split_folder(source)
-    names = [f"{inside}/{ADAPTER_SETTINGS}"] if inside else [ADAPTER_SETTINGS, CONFIG]
+    names = (f"{inside}/{name}".lstrip("/") for name in (ADAPTER_SETTINGS, CONFIG))
     paths = [try_to_load_from_cache(repo, name, revision=revision) for name in names]
     folder = next((Path(path).parent for path in paths if isinstance(path, str)), None)
     if folder is None:
@@ -245,11 +238,8 @@ def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
         ) from error
     commit = [folder, *folder.parents][source.count("/", len(repo))].name
     log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, commit)
-    return Listing(source=source, commit=commit, sizes=_sizes(folder), folder=folder)
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+    return Listing(source=source, commit=commit, sizes=sizes, folder=folder)
 
 
 def split_folder(source: str) -> tuple[str, str]:
@@ -275,30 +265,26 @@ def resolve(name: str, largest: int | None = None) -> Sources:
 
     With a limit, in bytes, the weights of each source must be safetensors of at most this size, and the settings inert.
     """
-
-    def listed(source: str, revision: str | None) -> Listing:
-        listing = list_files(source, revision)
-        weights = sum(size for file, size in listing.sizes.items() if file.endswith(".safetensors"))
-        if largest is not None and not weights:
-            raise UserError(f"{source!r} has no safetensors: expected weights that cannot run code when loaded")
-        if largest is not None and weights > largest:
-            raise UserError(f"{source!r} has {weights / 1e9:.1f} GB of weights: expected at most {largest / 1e9:.0f} GB here")
-        return listing
-
-    (base, revision), (adapter, adapter_revision), *_ = [*named(name), ("", None)]
-    base, adapter = located(base), located(adapter)
-    found = listed(base, revision)
-    if adapter:
-        own = listed(adapter, adapter_revision)
-        if largest is not None:  # the caller loads the adapter later: refuse its settings now
-            read_settings(own)
-    elif found.is_adapter:
-        own, settings = found, read_settings(found)
+    parts = (split_revision(source, None) for source in split_adapter(name))
+    (base, revision), (adapter, adapter_revision) = ((located(source), at) for source, at in parts)
+    found, own = list_files(base, revision), list_files(adapter, adapter_revision) if adapter else None
+    if not own and found.is_adapter:
+        own, settings = found, found.read(ADAPTER_SETTINGS)
         with base_errors(base):
-            found = listed(base_of(settings, base), settings.get("revision"))
-    else:
-        return Sources(base=base, base_commit=found.content)
-    return Sources(base=found.source, base_commit=found.content, adapter=own.source, adapter_commit=own.content)
+            found = list_files(base_of(settings, base), settings.get("revision"))
+    for listing in (own, found):
+        if largest is None or listing is None:
+            continue
+        if listing.is_adapter:  # the caller loads it later: refuse its settings now
+            listing.read(ADAPTER_SETTINGS)
+        size = sum(size for file, size in listing.sizes.items() if file.endswith(".safetensors"))
+        if not size:
+            raise UserError(f"{listing.source!r} has no safetensors: expected weights that cannot run code when loaded")
+        if size > largest:
+            most = f"{largest / 1e9:.0f} GB here"
+            raise UserError(f"{listing.source!r} has {size / 1e9:.1f} GB of weights: expected at most {most}")
+    adapted = {"adapter": own.source, "adapter_commit": own.content} if own else {}
+    return Sources(base=found.source, base_commit=found.content, **adapted)
 
 
 def base_bytes(name: str, dtype: str = "auto") -> int:
@@ -320,21 +306,20 @@ def base_bytes(name: str, dtype: str = "auto") -> int:
 
 def fetch(found: Listing) -> Fetched:
     """Downloads a base or an adapter, all files at one commit. Raises `UserError` for a missing, large or malformed file."""
+    settings, play = None, None
     if found.is_adapter:
-        settings, names, play = read_settings(found), [ADAPTER_WEIGHTS], None
+        settings, names = found.read(ADAPTER_SETTINGS), [ADAPTER_WEIGHTS]
         found.check_size(names, LARGEST_ADAPTER)
         others = [ADAPTER_SETTINGS, *prompting_files(found.sizes)]
         if PLAY_SETTINGS in others:
-            play = play_settings_of(found.read(PLAY_SETTINGS), found.source)
+            play = found.read(PLAY_SETTINGS)
     else:
-        config, settings, play = found.read(CONFIG), None, None
-        names = found.weights()
-        found.check_size(names, LARGEST_BASE)
+        config, names = found.read(CONFIG), found.weights()
         check_config(config, found.source, sum(found.sizes[name] for name in names), found.original)
         others = [name for name in (CONFIG, "generation_config.json", TEMPLATE, *TOKENIZER_FILES, INDEX) if name in found.sizes]
     found.check_size(others)
     if TOKENIZER in others:
-        check_tokenizer(found.read(TOKENIZER), found.source)
+        found.read(TOKENIZER)
     folder = found.download([*others, *names])
     for name in names:
         read_header(folder / name, found.source, kinds=("F32", "F16", "BF16") if found.is_adapter else ())
@@ -343,16 +328,9 @@ def fetch(found: Listing) -> Fetched:
         commit=found.commit,
         folder=folder,
         adapter=settings,
-        prompt_format=play.prompt_format if play else None,
-        chat_template_kwargs=play.chat_template_kwargs if play else {},
+        prompt_format=play["prompt_format"] if play else None,
+        chat_template_kwargs=play.get("chat_template_kwargs", {}) if play else {},
     )
-
-
-def read_settings(found: Listing) -> dict[str, Any]:
-    """Downloads and checks the settings of an adapter. Raises `UserError` unless they are inert."""
-    settings = found.read(ADAPTER_SETTINGS)
-    check_adapter(settings, found.source)
-    return settings
 
 
 def base_of(settings: Mapping[str, Any], adapter: str) -> str:
@@ -384,8 +362,3 @@ def prompting_files(there: Collection[str]) -> list[str]:
     """The files beside an adapter that decide how it is prompted: play settings, chat template, and a complete tokenizer."""
     tokenizer = TOKENIZER_FILES if any(name in there for name in VOCABULARIES) else ()
     return [name for name in (PLAY_SETTINGS, TEMPLATE, *tokenizer) if name in there]
-
-
-def _gguf_error(source: str, original: str = "") -> UserError:
-    such_as = f", such as {original!r}" if original else ""
-    return UserError(f"{source!r} holds GGUF files, which cannot be trained on: use the original model in safetensors{such_as}")

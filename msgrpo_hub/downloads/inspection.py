@@ -8,21 +8,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from safetensors import SafetensorError, safe_open
 
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.fields import Range, misfit
 
 LARGEST_RANK = 1024
 """Largest rank of a LoRA adapter: PEFT allocates the matrices before it reads the weights."""
 LARGEST_ALPHA = 1e6
 """Largest lora_alpha; published adapters have at most a few thousand."""
-LARGEST_HEADER = 10_000_000
-"""Largest safetensors header, in bytes: enough for 70,000 tensors."""
 LONGEST_PATTERN = 5_000
 """Largest number of characters of a regular expression."""
 MOST_NAMES = 10_000
@@ -47,7 +44,7 @@ def parse(text: bytes, what: str, source: str) -> dict[str, Any]:
             raise ValueError("a JSON object was expected")
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"{source!r} is not loaded: {what} is not JSON ({_short(error)}); expected a file as the library saves it"
+            f"{source!r} is not loaded: {what} is not JSON ({error}); expected a file as the library saves it"
         ) from error
     return content
 
@@ -138,7 +135,7 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> tuple[dict[str, A
     if "peft_type" not in settings:
         raise UserError(f"the adapter {source!r} has no peft_type: expected a LoRA adapter as PEFT saves it")
     if settings["peft_type"] != "LORA":
-        raise UserError(f"the adapter {source!r} is of type {_short(settings['peft_type'])}: expected LORA")
+        raise UserError(f"the adapter {source!r} is of type {shown(settings['peft_type'])}: expected LORA")
     used, unknown = {}, []
     for name, value in settings.items():
         if value is None or value is False or value in ({}, [], ""):
@@ -147,10 +144,10 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> tuple[dict[str, A
             used[name] = value
         elif name in _LORA or (name not in _UNUSED and isinstance(value, dict | list)):
             usual = "is out of range" if name in _LORA else "may run code, change the base or change what the weights mean"
-            why = f"its {name} is {_short(value)}, which {_DANGERS.get(name, usual)}"
+            why = f"its {name} is {shown(value)}, which {_DANGERS.get(name, usual)}"
             raise UserError(f"the adapter {source!r} is not loaded: {why}; expected plain LoRA")
         elif name not in _UNUSED:
-            unknown.append(_short(name))
+            unknown.append(shown(name))
     return used, unknown
 
 
@@ -176,7 +173,7 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, orig
             )
         for name in ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"):
             if "/" in str(part.get(name)):
-                raise UserError(f"{source!r} is not loaded: its {name} is {_short(part[name])}, which is code; expected 'sdpa'")
+                raise UserError(f"{source!r} is not loaded: its {name} is {shown(part[name])}, which is code; expected 'sdpa'")
         if part.get("transformers_weights"):
             raise UserError(f"{source!r} is not loaded: its transformers_weights names another file; expected model.safetensors")
         sizes = (part.get(name, 0) for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"))
@@ -197,7 +194,7 @@ def check_tokenizer(config: Mapping[str, Any], source: str) -> None:
         is_file = name.endswith(("_file", "_files"))
         outside = [text for text in texts if _PATH.match(text) or (is_file and not _FILE.fullmatch(text))]
         if outside or (name == "init_inputs" and value):
-            found = _short(outside[0] if outside else value)
+            found = shown(outside[0] if outside else value)
             raise UserError(f"{source!r} is not loaded: its tokenizer's {name} is {found}; expected a file of the model")
 
 
@@ -209,7 +206,7 @@ def weight_files(index: Mapping[str, Any], source: str) -> list[str]:
     for name in weight_map.values():
         if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-][\w.-]*\.safetensors", name, re.ASCII)):
             raise UserError(
-                f"{source!r} is not loaded: its index names the weights {_short(name)}; expected files in the same folder"
+                f"{source!r} is not loaded: its index names the weights {shown(name)}; expected files in the same folder"
             )
     return sorted(set(weight_map.values()))
 
@@ -221,20 +218,14 @@ def read_header(path: Path, source: str, kinds: tuple[str, ...] = ()) -> dict[st
     """Number type (such as `F32`) and shape of each tensor in a safetensors file.
 
     Raises:
-        UserError: it is not a safetensors file, its header is larger than any model needs, or it has other number types than
-            `kinds`; empty accepts all.
+        UserError: it is not a safetensors file, or it has other number types than `kinds`; empty accepts all.
     """
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-        if LARGEST_HEADER < length <= path.stat().st_size:
-            limit = f"{LARGEST_HEADER:,} bytes, enough for 70,000 tensors"
-            raise UserError(f"{source!r} is not loaded: the header of {path.name} has {length:,} bytes; expected at most {limit}")
         with safe_open(path, framework="np") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  (it is not a dict)
             header = {name: (str(one.get_dtype()), list(one.get_shape())) for name, one in slices.items()}
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{source!r} is not loaded: {path.name} is not a safetensors file ({_short(error)})") from error
+        raise UserError(f"{source!r} is not loaded: {path.name} is not a safetensors file ({error})") from error
     for name, (kind, _) in header.items():
         if kinds and kind not in kinds:
             raise UserError(f"{source!r} is not loaded: {name} in {path.name} is of type {kind}; expected {', '.join(kinds)}")
@@ -250,23 +241,8 @@ _RESERVED = (
 """Names that transformers passes to a template, or that select the content."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlaySettings:
-    """How a model was prompted while its adapter was trained."""
-
-    prompt_format: str
-    """Name of the prompt format."""
-    chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
-    """Variables of the chat template."""
-
-    def record(self) -> dict[str, Any]:
-        """The content of the file. Without variables it holds only the format."""
-        switches = {"chat_template_kwargs": self.chat_template_kwargs} if self.chat_template_kwargs else {}
-        return {"prompt_format": self.prompt_format, **switches}
-
-
-def play_settings_of(settings: Mapping[str, Any], source: str) -> PlaySettings:
-    """The play settings that an adapter stores. Raises `UserError` if the file holds anything else."""
+def check_play_settings(settings: Mapping[str, Any], source: str) -> None:
+    """Checks the play settings that an adapter stores. Raises `UserError` if the file holds anything else."""
     name, switches = settings.get("prompt_format"), settings.get("chat_template_kwargs", {})
     known = settings.keys() <= {"prompt_format", "chat_template_kwargs"} and isinstance(switches, dict)
     if not known or not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.:-]{0,199}", name, re.ASCII):
@@ -275,7 +251,6 @@ def play_settings_of(settings: Mapping[str, Any], source: str) -> PlaySettings:
             '"chat_template_kwargs": {VARIABLE: VALUE} besides'
         )
     check_switches(switches, f"in the msgrpo.json of {source!r}")
-    return PlaySettings(prompt_format=name, chat_template_kwargs=switches)
 
 
 def check_switches(switches: Mapping[str, Any], where: str) -> None:
@@ -289,8 +264,3 @@ def check_switches(switches: Mapping[str, Any], where: str) -> None:
         if not is_text and not (isinstance(value, bool | int | float) and abs(value) <= 1e15):
             kinds = "a text of up to 1000 characters, a number, true or false"
             raise UserError(f"{name} = {str(value)[:80]!r} {where}: expected {kinds}")
-
-
-def _short(value: object) -> str:
-    text = " ".join(str(value).split()) if isinstance(value, Exception) else repr(value)
-    return text if len(text) < 80 else f"{text[:77]}..."

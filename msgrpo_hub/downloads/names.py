@@ -41,9 +41,11 @@ def built_in_adapters() -> tuple[str, ...]:
 
 def located(name: str) -> str:
     """The folder of a built-in model, an expanded `~/` path, or any other name unchanged."""
+    if name == POCKET:
+        return str(pocket_path())
     if name in built_in_adapters():
         return str(adapters_path() / name)
-    return str(pocket_path()) if name == POCKET else str(Path(name).expanduser()) if name.startswith("~/") else name
+    return str(Path(name).expanduser()) if name.startswith("~/") else name
 
 
 def split_revision(name: str, revision: str | None) -> tuple[str, str | None]:
@@ -74,12 +76,6 @@ def split_adapter(name: str) -> tuple[str, str]:
         return name, ""
     separator = next((i for i in separators if i and exists(name[:i])), separators[0])
     return name[:separator], name[separator + 1 :]
-
-
-def named(name: str) -> list[tuple[str, str | None]]:
-    """The sources in a player's name, base first, each with its revision."""
-    base, adapter = split_adapter(name)
-    return [split_revision(source, None) for source in ((base, adapter) if adapter else (base,))]
 
 
 def public_name(source: str) -> str:

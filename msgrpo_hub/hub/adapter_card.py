@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,11 +71,6 @@ class GameTable:
     """The adapter compared with its base on the same test episodes; None without test episodes."""
 
     @property
-    def is_apart(self) -> bool:
-        """Whether training has no boards of the test split."""
-        return self.boards is not None and splits_of(self.game.id).are_apart
-
-    @property
     def one_score(self) -> bool:
         """Whether the reward of an episode is its success, so that one of them is enough."""
         pairs = [(row[f"reward{how}"], row[f"success{how}"]) for row in self.players.values() for how in ("", "_greedy")]
@@ -86,41 +79,25 @@ class GameTable:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A finished training run. Only these fields can reach the Hub."""
+    """A finished training run."""
 
     folder: RunFolder
     config: TrainConfig
-    trained_on: str
-    """Commit of the base, or the hash of its folder; empty if the run did not record it."""
-    init_adapter_commit: str
-    """Commit, or hash of the folder, of the adapter that the run started from; empty if it started from a new one."""
+    summary: Mapping[str, Any]
+    """As `msgrpo train` wrote it. Only what the card and `published_results` select from it is published."""
     games: tuple[GameTable, ...]
     """In the order of the configuration."""
     results: tuple[Result, ...]
     """Complete runs of `msgrpo eval` with exactly this adapter."""
-    replayed: int | None
-    """Index of the test episode of the first game that replay.svg shows, if a replay exists."""
-    seconds: Mapping[str, float]
-    """Stage (acting, training, evaluating) → seconds."""
-    processes: int
-    threads: int
     memory_mb: float | None
-    hardware: str
-    versions: Mapping[str, str]
     lora_layers: tuple[str, ...]
     """Names of the layers and parameters that the adapter changes."""
-    adapter_update: int
-    """The update after which the weights were saved."""
     over_seeds: Mapping[str, Mapping[str, OverSeeds]]
     """Game → figure → its values over the seeds beside the run; empty without other seeds."""
 
 
 def read_run(path: Path) -> FinishedRun:
-    """Reads the folder of a run.
-
-    Raises:
-        UserError: the folder has no finished run, or its files are malformed.
-    """
+    """Reads the folder of a run. Raises `UserError` if it has no finished run, or a damaged file."""
     folder = RunFolder(path)
     missing = [part.name for part in (folder.config, folder.adapter, folder.summary) if not part.exists()]
     if missing:
@@ -135,23 +112,18 @@ def read_run(path: Path) -> FinishedRun:
     weights = content_hash(folder.adapter)
     results = find_results(path / RESULTS) if any((path / RESULTS).rglob(run_files.RESULTS)) else []
     own = [result for result in results if result.complete and result.config["identity"].get("adapter_commit") == weights]
-    versions = summary.get("versions") or {}
+    try:
+        games = _tables(folder, config, summary)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"the results in {str(path)!r} are damaged ({error}): expected what `msgrpo train` wrote") from error
     return FinishedRun(
         folder=folder,
         config=config,
-        trained_on=_plain(summary, "base_commit"),
-        init_adapter_commit=_plain(summary, "init_adapter_commit"),
-        games=_tables(folder, config, summary),
+        summary=summary,
+        games=games,
         results=tuple(sorted(own, key=lambda result: (result.task, result.folder.name))),
-        replayed=int(_number(summary, "replayed_test_episode")) if folder.replay.exists() else None,
-        seconds={part: _number(summary, f"seconds_{part}") for part in ("acting", "training", "evaluating")},
-        processes=int(_number(summary, "processes")),
-        threads=int(_number(summary, "threads")),
-        memory_mb=max((_number(line, "memory_mb") for line in read_metrics(folder.metrics)), default=None),
-        hardware=_plain(summary, "hardware"),
-        versions={name: _plain(versions, name) for name in sorted(versions)},
+        memory_mb=max((line["memory_mb"] for line in read_metrics(folder.metrics)), default=None),
         lora_layers=tuple(sorted((targets | parameters) - excluded)),
-        adapter_update=int(_number(summary, "adapter_update")) if "adapter_update" in summary else config.updates,
         over_seeds=figures(siblings(path)),
     )
 
@@ -159,23 +131,17 @@ def read_run(path: Path) -> FinishedRun:
 def _tables(folder: RunFolder, config: TrainConfig, summary: Mapping[str, Any]) -> tuple[GameTable, ...]:
     """One table per game. The summary itself is the table of the first game; `other_games` has the rest."""
     games = list(parse_games(config.game))
-    stored = {table["game"]: table for table in summary.get("other_games") or ()} | {games[0]: summary}
-    if config.test_episodes and (missing := [game for game in games if game not in stored]):
-        raise UserError(f"the summary of the run has no results for {missing[0]}: expected one table per game; train it again")
+    stored = {table["game"]: table for table in (summary, *summary.get("other_games", ()))}
     verdicts, tables = _verdicts(folder, games), []
     for name in games:
-        table, players = stored.get(name, {}), {}
+        table, players = stored[name] if config.test_episodes else {}, {}
         for player in (player for player in _PLAYERS if player in table):
-            row, figures = table[player], {}
+            row = table[player]
+            players[player] = {rate: row[rate] for rate in ("unreadable_rate", "truncated_rate", "illegal_rate")}
             for score in ("success", "reward", "success_greedy", "reward_greedy"):
-                ends = dict(zip(("low", "high"), row.get(f"{score}_interval") or (None, None), strict=True))
-                numbers = {end: None if value is None else _number(ends, end) for end, value in ends.items()}
-                figures[score] = Figure(mean=_number(row, score), rule=_plain(row, f"{score}_rule") or None, **numbers)
-            players[player] = figures | {
-                rate: _number(row, rate) for rate in ("unreadable_rate", "truncated_rate", "illegal_rate")
-            }
-        boards = int(_number(table, "boards")) if "boards" in table else None
-        tables.append(GameTable(game=make_game(name), players=players, boards=boards, verdict=verdicts.get(name)))
+                low, high = row[f"{score}_interval"] or (None, None)
+                players[player][score] = Figure(mean=row[score], low=low, high=high, rule=row.get(f"{score}_rule"))
+        tables.append(GameTable(game=make_game(name), players=players, boards=table.get("boards"), verdict=verdicts.get(name)))
     return tuple(tables)
 
 
@@ -193,28 +159,9 @@ def _verdicts(folder: RunFolder, games: list[str]) -> dict[str, Verdict]:
         if adapter and [row["index"] for row in base] == [row["index"] for row in adapter]:
             first, second, third, fourth = ([float(row[key]) for row in own] for key in ("reward", "success") for own in played)
             values[game] = (first, second, third, fourth)
-    try:
-        bounds = {game: return_range(make_game(game)) for game in values}
-        compared = compare_tasks(values, 0, bounds) if values else []
-    except ValueError as error:
-        raise UserError(f"{str(folder.test_episodes)!r} is damaged ({error}): expected what `msgrpo train` wrote") from error
+    bounds = {game: return_range(make_game(game)) for game in values}
+    compared = compare_tasks(values, 0, bounds) if values else []
     return {one.task: (one.success if one.rewards.verdict == "inconclusive" else one.rewards).verdict for one in compared}
-
-
-def _number(values: Mapping[str, Any], key: str) -> float:
-    """A finite number. Raises `UserError` for any other value."""
-    value = values.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise UserError(f"{key} = {value!r} in the results of the run: expected a finite number; train it again")
-    return value
-
-
-def _plain(values: Mapping[str, Any], key: str) -> str:
-    """A short text that cannot be a path or markup; empty if the key is missing."""
-    value = values.get(key) or ""
-    if value and not (isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][\w .,:;()@×+-]{0,199}", value, re.ASCII)):
-        raise UserError(f"{key} = {value!r} in the results of the run: expected a plain name")
-    return value
 
 
 # ---- results of `msgrpo eval`
@@ -300,6 +247,7 @@ def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Ba
         base=base,
         rollouts=rollouts,
         games=run.games,
+        splits_of=splits_of,
         weights=weights,
         scores=scores,
         unseen=any(score["task"] not in weights for score in scores),

@@ -9,36 +9,37 @@ import dataclasses
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Unpack
 
 import torch
-from huggingface_hub import HfApi
 from peft import LoraConfig
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from msgrpo_hub import __version__
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION
-from msgrpo_hub.downloads.client import hub_errors
-from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS, ADAPTER_WEIGHTS, TEMPLATE, TOKENIZER_FILES, prompting_files
-from msgrpo_hub.downloads.inspection import PLAY_SETTINGS, check_adapter, parse, play_settings_of
-from msgrpo_hub.downloads.names import built_in_adapters, is_folder, located, split_revision
+from msgrpo_hub.downloads.fetching import (
+    ADAPTER_SETTINGS,
+    ADAPTER_WEIGHTS,
+    TEMPLATE,
+    TOKENIZER_FILES,
+    Fetched,
+    fetch,
+    list_files,
+    prompting_files,
+)
+from msgrpo_hub.downloads.inspection import PLAY_SETTINGS
+from msgrpo_hub.downloads.names import built_in_adapters, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
-from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, read_run, render_adapter, task_score
 from msgrpo_hub.hub.bases import Base, find_base
-from msgrpo_hub.hub.uploading import PICKLED, Pushed, Target, check_repo_id, check_token, upload
-from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id, check_token, upload
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.files import read_json
-from msgrpo_hub.training.callbacks import run_origin
 from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.seeds import records
 
 FORMAT = "msgrpo-adapter-v1"
-"""Tag of every pushed adapter. It versions the set of files and their meaning."""
+"""Versions the set of files and their meaning."""
 
 _OWNED = (
     *(ADAPTER_WEIGHTS, ADAPTER_SETTINGS, PLAY_SETTINGS, TEMPLATE, *TOKENIZER_FILES, "README.md", "config.toml"),
@@ -47,18 +48,14 @@ _OWNED = (
 """The files that a push owns. It removes the files of an earlier push that it does not have."""
 
 
-@checked
 def push_adapter(
     output_dir: str | Path,
     repo_id: str,
     *,
-    private: bool | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    create_pr: bool = False,
-    commit_message: str | None = None,
     base: str | None = None,
     rollouts: str | None = None,
+    commit_message: str | None = None,
+    **where: Unpack[Where],
 ) -> Pushed:
     """Pushes the adapter of a finished run, with its card and its results, in one commit.
 
@@ -67,28 +64,21 @@ def push_adapter(
     Args:
         output_dir: folder of the run. Results of `msgrpo eval` with this adapter in its `results/` are pushed too.
         repo_id: `USER/NAME`; created if missing.
-        private: visibility of a new repository; None uses the Hub's setting. An existing repository must agree.
-        revision: a branch; None is main.
-        token: None uses the token of `hf auth login` or HF_TOKEN.
-        create_pr: open a pull request instead.
-        commit_message: title of the commit.
         base: `USER/NAME[@revision]` that holds the base, if the run was trained on the built-in base or on a folder.
         rollouts: `USER/NAME` of a public dataset with the training episodes of this run, for the card.
-
-    Returns:
-        The repository, the commit and the changed files. The commit is tagged `step-N` and with the format's version.
+        commit_message: title of the commit.
+        where: `private`, `revision`, `create_pr` and `token`, as for `Target`.
 
     Raises:
-        UserError: the run is not finished; the adapter has no effect; others cannot load the base; a file must not leave this
-            machine; or the Hub refuses.
+        UserError: the run is not finished; the adapter equals its base; others cannot load the base; a file must not leave
+            this machine; or the Hub refuses.
     """
-    target = Target(repo_id=repo_id, private=private, revision=revision, token=token, create_pr=create_pr)
+    target = Target(repo_id=repo_id, **where)
     with TemporaryDirectory() as folder:
-        run = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=token)
-        games = ", ".join(table.game.id for table in run.games)
-        message = commit_message or f"Adapter for {games}, step {run.adapter_update}"
-        tags = (f"step-{run.adapter_update}", FORMAT)
-        return upload(Path(folder), target, message=message, tags=tags, marker=ADAPTER_SETTINGS, replaces=_OWNED)
+        run = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=target.token)
+        games, step = ", ".join(table.game.id for table in run.games), run.summary["adapter_update"]
+        message = commit_message or f"Adapter for {games}, step {step}"
+        return upload(Path(folder), target, message=message, marker=ADAPTER_SETTINGS, replaces=_OWNED)
 
 
 def check_push(config: TrainConfig, repo_id: str, base: str | None = None) -> None:
@@ -111,14 +101,11 @@ def stage_adapter(
     # 1) read and check the run
     check_repo_id(repo_id)
     run = read_run(Path(output_dir))
-    settings, tensors = read_adapter(run.folder.adapter)
-    published = find_base(run.config, base, run.trained_on, token)
-    if rollouts:
-        _check_rollouts(rollouts, run_origin(run.folder).run, token)
-    _check_effect(run, published)
+    adapter, tensors = read_adapter(run.folder.adapter)
+    published = find_base(run.config, base, run.summary["base_commit"], token)
     # 2) the adapter, with the base's public name and only settings that PEFT knows
     known = {field.name for field in dataclasses.fields(LoraConfig)}
-    public = {name: value for name, value in settings.items() if name in known}
+    public = {name: value for name, value in (adapter.adapter or {}).items() if name in known}
     public |= {"base_model_name_or_path": published.repo_id, "revision": published.commit, "auto_mapping": None}
     save_file(tensors, folder / ADAPTER_WEIGHTS, {"format": "pt"})
     (folder / ADAPTER_SETTINGS).write_text(as_json(public), encoding="utf-8")
@@ -131,67 +118,27 @@ def stage_adapter(
         place, names = task_score(result)["folder"], (run_files.CONFIG, run_files.RESULTS, run_files.EPISODES, run_files.STEPS)
         files |= {f"{place}/{name}": result.folder / name for name in names}
     for name, path in files.items():
-        if path.is_symlink():
-            raise UserError(f"{str(path)!r} is a link and is not pushed: expected a regular file")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(path.read_bytes())
     # 4) configuration, results and card
-    played = play_settings_of(read_json(run.folder.adapter / PLAY_SETTINGS, "the play settings of an adapter"), str(output_dir))
-    config = dataclasses.replace(run.config, chat_template_kwargs=played.chat_template_kwargs)
-    config = public_config(config, published, run.init_adapter_commit)
+    config = dataclasses.replace(run.config, chat_template_kwargs=adapter.chat_template_kwargs)
+    config = public_config(config, published, run.summary["init_adapter_commit"])
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     (folder / "results.json").write_text(as_json(published_results(run, config, published)), encoding="utf-8")
     (folder / "README.md").write_text(render_adapter(run, repo_id, config, published, rollouts), encoding="utf-8")
     return run
 
 
-def read_adapter(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Settings and weights of an adapter in PEFT's layout.
-
-    Raises:
-        UserError: the folder has pickled files, settings that run foreign code, or weights that are not finite or all zero.
-    """
-    if pickled := [path.name for path in sorted(folder.rglob("*")) if path.suffix in PICKLED]:
-        raise UserError(
-            f"{str(folder / pickled[0])!r} can run code when it is loaded: expected {ADAPTER_WEIGHTS} and no pickled file"
-        )
-    try:
-        settings = parse((folder / ADAPTER_SETTINGS).read_bytes(), ADAPTER_SETTINGS, str(folder))
-        tensors = load_file(folder / ADAPTER_WEIGHTS)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"no adapter in {str(folder)!r} ({error}): expected {ADAPTER_SETTINGS} and {ADAPTER_WEIGHTS}") from error
-    check_adapter(settings, str(folder))
+def read_adapter(folder: Path) -> tuple[Fetched, dict[str, Tensor]]:
+    """An adapter, checked like one from the Hub, and its weights. Raises `UserError` if they are not finite or all zero."""
+    found = fetch(list_files(str(folder)))
+    tensors = load_file(folder / ADAPTER_WEIGHTS)
     if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
         raise UserError(f"the adapter in {str(folder)!r} has weights that are not finite: expected numbers; train it again")
     changing = [tensor for name, tensor in tensors.items() if "lora_A" not in name]  # A starts random, B starts at zero
     if not any(tensor.any() for tensor in changing):
         raise UserError(f"the adapter in {str(folder)!r} is all zero: expected a trained adapter that changes its base")
-    return settings, tensors
-
-
-def _check_effect(run: FinishedRun, base: Base) -> None:
-    """Loads the adapter on its base. Raises `UserError` if that fails, or if the log-probabilities are those of the base."""
-    local = located(run.config.model)
-    name, revision = (local, None) if is_folder(local) else (base.repo_id, base.commit)
-    # any prompt format shows an effect; a custom format cannot be found by its stored name
-    how: dict[str, Any] = {"dtype": run.config.dtype, "prompt_format": THINK_ACTION}
-    agent = LanguageModel.from_pretrained(name, str(run.folder.adapter), revision, **how)
-    if not agent.adapter_effect() > 0:
-        raise UserError(
-            f"the adapter in {str(run.folder.adapter)!r} does not change its base: "
-            "both give the same log-probabilities after a probe prompt"
-        )
-
-
-def _check_rollouts(repo_id: str, run: str, token: str | None) -> None:
-    """Raises `UserError` unless a dataset is public and holds the training episodes of a run."""
-    check_repo_id(repo_id)
-    with hub_errors(repo_id):
-        info = HfApi(token=token).dataset_info(repo_id)
-    if info.private:
-        raise UserError(f"the rollouts {repo_id!r} are private: expected a public dataset, which readers of the card can open")
-    if not any(entry.rfilename.startswith(f"default/train-{run}-") for entry in info.siblings or ()):
-        raise UserError(f"{repo_id!r} has no training episodes of this run: expected the dataset of `msgrpo push rollouts`")
+    return found, tensors
 
 
 def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "") -> TrainConfig:
@@ -215,21 +162,24 @@ def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = ""
 
 def published_results(run: FinishedRun, config: TrainConfig, base: Base) -> dict[str, Any]:
     """The numbers of the card as JSON data."""
+    summary, replayed = run.summary, run.summary.get("replayed_test_episode")
     tables = [{"game": table.game.id, "game_hash": task_hash(table.game), "players": table.players} for table in run.games]
     players = tables[0].pop("players")
-    test = {"split": "test", "episodes": config.test_episodes, "temperature": config.eval_temperature, "replayed": run.replayed}
+    test = {"split": "test", "episodes": config.test_episodes, "temperature": config.eval_temperature, "replayed": replayed}
     return {
         "format": FORMAT,
         **tables[0],
         "base": base.repo_id,
         "base_commit": base.commit,
         "seed": config.seed,
-        "adapter_update": run.adapter_update,
+        "adapter_update": summary["adapter_update"],
         "test": {**test, "players": players},
         **({"other_games": tables[1:]} if tables[1:] else {}),
         **({"over_seeds": records(run.over_seeds)} if run.over_seeds else {}),
         "evaluations": [task_score(result) for result in run.results],
-        **{name: getattr(run, name) for name in ("seconds", "processes", "threads", "memory_mb", "hardware", "versions")},
+        "seconds": {part: summary[f"seconds_{part}"] for part in ("acting", "training", "evaluating")},
+        "memory_mb": run.memory_mb,
+        **{name: summary[name] for name in ("processes", "threads", "hardware", "versions")},
         "msgrpo_hub": __version__,
     }
 

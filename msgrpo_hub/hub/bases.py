@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
-from huggingface_hub import HfApi, ModelCard, get_hf_file_metadata, hf_hub_url
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub import HfApi, ModelCard
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils.sha import git_hash
 
 from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.downloads.names import adapters_path, content_hash, is_folder, located, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.cards import render
-from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id, is_same, upload
+from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id, upload
 from msgrpo_hub.training.config import TrainConfig
 
 _LOADED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "config.json")
@@ -68,18 +69,24 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
     with hub_errors(repo):
         info = HfApi(token=token).model_info(repo, revision=revision)
         commit = str(info.sha)
-        with suppress(EntryNotFoundError):  # anyone may read the card of a gated base, but not its files
-            get_hf_file_metadata(hf_hub_url(repo, "config.json", revision=commit), token=token)
         there = Target(repo_id=repo, token=token).read(commit)[1] if local else {}
     for path in sorted(folder.iterdir()) if local else ():
         decides = path.suffix == ".safetensors" or path.name in _LOADED
-        if decides and (path.name not in there or not is_same(path, there[path.name])):
+        if decides and (path.name not in there or not _is_same(path, there[path.name])):
             raise UserError(f"{repo!r} is not the base of the adapter ({path.name} differs): expected equal files")
     card = info.card_data.to_dict() if info.card_data else {}
     terms = {name: card[name] for name in ("license", "license_name", "license_link") if card.get(name)}
     if "license_link" in terms and not str(terms["license_link"]).startswith("https://"):
         terms["license_link"] = f"https://huggingface.co/{repo}/blob/{commit}/{terms['license_link']}"
     return Base(repo_id=repo, commit=commit, license=terms, built_in=folder == pocket_path())
+
+
+def _is_same(file: Path, there: RepoFile) -> bool:
+    """Whether a file equals one on the Hub, which lists SHA-256 for large files and git's hash for others."""
+    if there.lfs is None:
+        return git_hash(file.read_bytes()) == there.blob_id
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest() == there.lfs.sha256
 
 
 def push_base(repo_id: str, **where: Unpack[Where]) -> Pushed:

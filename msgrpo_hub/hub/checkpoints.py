@@ -80,44 +80,44 @@ def _with_public_base(settings_file: Path) -> bytes:
     return json.dumps(settings | {"base_model_name_or_path": PUBLIC_POCKET}, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def fetch_state(repo_id: str, folder: Path, names: Collection[str]) -> bool:
-    """Fetches files and folders of a training run. Returns whether there were any, in a repository that may be missing.
+def fetch_state(repo_id: str, folder: Path, names: Collection[str], *, below: str = "") -> bool:
+    """Fetches `names` as `push_state` pushed them, without tasks of an evaluation that have results here.
 
-    `config.toml` arrives last, so that a kill leaves nothing that counts as a run.
+    Returns whether there were any, in a repository that may be missing. Each copy is atomic. `config.toml` and results arrive
+    last, so that a kill leaves nothing that counts as a run or a task.
     """
-    commit, sizes = _sizes(repo_id)
-    wanted = sorted(owned(sizes, names), key=lambda path: (path == CONFIG, path))
-    _fetch(repo_id, commit, {path: sizes[path] for path in wanted}, folder)
+    with hub_errors(repo_id):
+        commit, there = Target(repo_id=repo_id).read(may_be_missing=True)
+    places = {path: folder / path.removeprefix(below) for path in owned(there, [f"{below}{name}" for name in names])}
+    wanted = [path for path, place in places.items() if not place.with_name(RESULTS).exists()]
+    wanted.sort(key=lambda path: (path == CONFIG or path.endswith(RESULTS), path))
+    root = snapshot(repo_id, commit, {path: there[path].size for path in wanted}) if wanted else folder
+    for path in wanted:
+        places[path].parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(places[path], partial(shutil.copyfile, root / path))
     return bool(wanted)
 
 
-def _sizes(repo_id: str) -> tuple[str, dict[str, int]]:
-    """The head of a repository, and the sizes of its files; empty if it does not exist."""
-    with hub_errors(repo_id):
-        commit, there = Target(repo_id=repo_id).read(may_be_missing=True)
-    return commit, {path: file.size for path, file in there.items()}
+def check_same_run(config: TrainConfig, repo_id: str, updates: int | None = None) -> None:
+    """Checks that a repository holds no run, or the run of this configuration, and no later state of it.
 
-
-def _fetch(repo_id: str, commit: str, sizes: Mapping[str, int], folder: Path, below: str = "") -> None:
-    """Copies files of a repository into a folder, in this order. Each copy is atomic."""
-    root = snapshot(repo_id, commit, sizes) if sizes else folder
-    for path in sizes:
-        place = folder / path.removeprefix(below)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, partial(shutil.copyfile, root / path))
-
-
-def check_same_run(config: TrainConfig, repo_id: str) -> None:
-    """Checks that a repository holds no run, or the run of this configuration. Raises `UserError` otherwise."""
+    Raises `UserError` otherwise. `updates` are those done here; None allows any state.
+    """
     with TemporaryDirectory() as folder:
-        there = fetch_state(repo_id, Path(folder), (CONFIG,))
-        held = fixed_fields(stored_config(Path(folder) / CONFIG)) if there else {}
+        if not fetch_state(repo_id, Path(folder), (CONFIG, METRICS)):
+            return
+        held, there = fixed_fields(stored_config(Path(folder) / CONFIG)), len(read_metrics(Path(folder) / METRICS))
     for name, value in fixed_fields(config).items():
-        if held and held[name] != value:
+        if held[name] != value:
             raise UserError(
                 f"{repo_id!r} holds a run with {name} = {held[name]!r}, not {value!r}: expected the same configuration, or the "
                 "name of another repository"
             )
+    if updates is not None and there > updates + 1:  # the line of an update is written before its checkpoint
+        raise UserError(
+            f"{repo_id!r} holds {there} updates of this run, and this folder holds {updates}: resume it with --resume in a new "
+            "folder, or name another repository"
+        )
 
 
 class HubCheckpoints(Callback):
@@ -149,70 +149,39 @@ class HubCheckpoints(Callback):
                 log.warning("resuming the run of %s: %d updates are done", self.repo_id, own.updates())
         elif own.summary.exists():
             check_same_run(stored_config(own.config), self.repo_id)
-            self._push(own.updates())
+            push_state(folder, self.repo_id, TRAINED, f"{own.updates()} updates")
 
     def on_start(self, run: Run) -> None:
         """Pushes once, so that a repository that cannot be written to ends the run early."""
-        check_same_run(run.config, self.repo_id)
-        self._push(run.updates)
+        check_same_run(run.config, self.repo_id, run.updates)
+        push_state(self.folder, self.repo_id, TRAINED, f"{run.updates} updates")
+        self.pushed_at = time.monotonic()
 
     def on_update(self, update: Update) -> None:
         """Pushes the update before this one, whose files are complete, if it is time."""
         if update.index > 1 and time.monotonic() - self.pushed_at >= self.seconds:
             try:
-                self._push(update.index - 1)
+                push_state(self.folder, self.repo_id, TRAINED, f"{update.index - 1} updates")
             except (UserError, OSError) as error:
                 log.warning("update %d is not on the Hub yet: %s", update.index - 1, error)
-                self.pushed_at = time.monotonic()
+            self.pushed_at = time.monotonic()
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
         """Pushes the finished run."""
-        self._push(int(summary["config"]["updates"]))
-
-    def _push(self, updates: int) -> None:
-        """Pushes the run. Raises `UserError` if the repository holds more updates of it, which another machine has done."""
-        with TemporaryDirectory() as fetched:
-            fetch_state(self.repo_id, Path(fetched), (METRICS,))
-            there = len(read_metrics(Path(fetched) / METRICS))
-        if there > updates + 1:  # the line of an update is written before its checkpoint
-            raise UserError(
-                f"{self.repo_id!r} holds {there} updates of this run, and {str(self.folder)!r} holds {updates}: resume it with "
-                "--resume in a new folder, or name another repository"
-            )
-        push_state(self.folder, self.repo_id, TRAINED, f"{updates} updates")
-        self.pushed_at = time.monotonic()
-
-
-def _complete(paths: Collection[str]) -> set[str]:
-    """The tasks whose results have no log beside them, which a server failure leaves."""
-    held = {name: {path.rpartition("/")[0] for path in paths if path.endswith(f"/{name}")} for name in (RESULTS, LOG)}
-    return held[RESULTS] - held[LOG]
+        push_state(self.folder, self.repo_id, TRAINED, f"{summary['config']['updates']} updates")
 
 
 def push_evaluation(folder: Path, repo_id: str) -> None:
-    """Keeps the tasks in the folder of `msgrpo eval` that have results in a private repository.
+    """Keeps the finished tasks in the folder of `msgrpo eval` in a private repository.
 
-    A task that a server failure left unfinished is pushed with its log, so that another machine can play the rest. It does not
-    replace a complete one.
+    A task with a log beside its results is unfinished, because a server failed.
     """
-    here = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.*"))]
-    tasks = [path.removesuffix(f"/{RESULTS}") for path in here if path.endswith(f"/{RESULTS}")]
-    complete = _complete(here)
-    there = set() if {*tasks} <= complete else _complete(_sizes(repo_id)[1])
-    names = [f"{task}/" for task in tasks if task in complete or f"{EVALUATED}{task}" not in there]
+    finished = [path.parent for path in sorted(folder.rglob(RESULTS)) if not path.with_name(LOG).exists()]
+    names = [f"{task.relative_to(folder).as_posix()}/" for task in finished]
     push_state(folder, repo_id, names, f"{len(names)} tasks", below=EVALUATED)
 
 
 def fetch_evaluation(repo_id: str, folder: Path) -> None:
-    """Fetches the tasks without results in a folder, and complete tasks that are incomplete there."""
-    commit, there = _sizes(repo_id)
-    complete, lacking = _complete(there), []
-    for path in owned(there, (EVALUATED,)):
-        results = (folder / path.removeprefix(EVALUATED)).with_name(RESULTS)
-        unfinished = results.with_name(LOG).exists()  # here
-        if not results.exists() or (unfinished and path.rpartition("/")[0] in complete):
-            lacking.append(path)
-    lacking.sort(key=lambda path: (path.endswith(RESULTS), path))  # a task counts once its results arrive
-    _fetch(repo_id, commit, {path: there[path] for path in lacking}, folder, EVALUATED)
-    if lacking:
+    """Fetches the finished tasks that have no results in a folder."""
+    if fetch_state(repo_id, folder, [""], below=EVALUATED):
         log.warning("resuming the evaluation of %s: %d tasks are done", repo_id, sum(1 for _ in folder.rglob(RESULTS)))

@@ -54,20 +54,20 @@ def write_exports(board: Leaderboard, folder: Path, *, benchmark_id: str | None 
             models.setdefault("/".join(place(result.folder).split("/")[:2]), []).append(result)
     if not models:
         raise UserError(f"{board.source!r} has no published model: expected models on the Hub besides scripted players")
-    contents: dict[Path, object] = {}
-    for name, results in models.items():
-        home, model = folder / "models" / name, str(model_of(results[0])).partition("/")[2]
-        entries = [entry for result in results for entry in task_results(result)]
-        contents[home / "model-index.yaml"] = {"model-index": eval_results_to_model_index(model, entries)}
-        if benchmark_id:
-            newer = [_entry(board, result, benchmark_id) for result in results]
-            contents[home / ".eval_results" / f"{benchmark_id.partition('/')[2]}.yaml"] = eval_result_entries_to_yaml(newer)
+    written = []
     with disk_errors(folder, lambda: "the files that are there are whole"):
-        for path, content in contents.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            text = yaml_dump(content, sort_keys=False)
-            write_atomically(path, partial(Path.write_text, data=text, encoding="utf-8"))
-    return [*contents]
+        for name, results in models.items():
+            model, entries = str(model_of(results[0])).partition("/")[2], [each for run in results for each in task_results(run)]
+            files: dict[str, object] = {"model-index.yaml": {"model-index": eval_results_to_model_index(model, entries)}}
+            if benchmark_id:
+                newer = [_entry(board, result, benchmark_id) for result in results]
+                files[f".eval_results/{benchmark_id.partition('/')[2]}.yaml"] = eval_result_entries_to_yaml(newer)
+            for file, content in files.items():
+                written.append(folder / "models" / name / file)
+                written[-1].parent.mkdir(parents=True, exist_ok=True)
+                text = yaml_dump(content, sort_keys=False)
+                write_atomically(written[-1], partial(Path.write_text, data=text, encoding="utf-8"))
+    return written
 
 
 def _entry(board: Leaderboard, result: Result, benchmark_id: str) -> EvalResultEntry:

@@ -7,20 +7,19 @@ private repository, which the job sees as a folder.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import HfApi, JobHardwareInfo, JobInfo, Volume, constants
 
 from msgrpo_hub import __version__
-from msgrpo_hub.downloads.client import AGAIN, hub_errors
+from msgrpo_hub.downloads.client import hub_errors
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.hub.checkpoints import MARKER
-from msgrpo_hub.hub.uploading import Files, Target, check_token, upload
+from msgrpo_hub.hub.uploading import Files, Target, upload
 
 MOUNT = "/msgrpo-package"
 """Where a job sees the folder with its wheel."""
@@ -85,19 +84,6 @@ def find_hardware(flavor: str) -> JobHardwareInfo:
     return known[flavor]
 
 
-def read_secrets(names: Sequence[str]) -> dict[str, str]:
-    """The token, and variables of this environment by their names. Raises `UserError` if one is not set."""
-    if missing := [name for name in names if not os.environ.get(name)]:
-        raise UserError(f"--secret {missing[0]}: expected a variable of this environment that is set")
-    return {"HF_TOKEN": check_token()} | {name: os.environ[name] for name in names}
-
-
-def check_wheel(path: Path) -> None:
-    """Raises `UserError` unless the file is a wheel of this package."""
-    if not path.is_file() or not re.fullmatch(r"msgrpo_hub-[\w.+!]+-py3-none-any\.whl", path.name):
-        raise UserError(f"--wheel {str(path)!r}: expected a wheel of msgrpo-hub, such as `make wheel` leaves in dist/")
-
-
 def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> JobInfo:
     """Sends a job with its secret environment variables. Raises `UserError` if the Hub refuses it.
 
@@ -120,38 +106,34 @@ def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> J
         words = ["torch.distributed.run", f"--nproc-per-node={gpus}", "--module", *words]
     elsewhere = constants.ENDPOINT != "https://huggingface.co"
     # 3) send it
+    again = "look with `hf jobs ps` whether the job runs, before the same command sends another"
+    with hub_errors("Jobs", again), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* is experimental", UserWarning)
+        sent: JobInfo = HfApi().run_uv_job(
+            "--module",
+            script_args=words,
+            dependencies=[package, *job.others],
+            python=_PYTHON,
+            env={"HF_ENDPOINT": constants.ENDPOINT} if elsewhere else {},
+            secrets=dict(secrets),
+            flavor=job.hardware.name,
+            timeout=job.timeout,
+            name=f"msgrpo-{job.arguments[0]}",
+            volumes=volumes or None,
+            **({"attempts": job.attempts} if job.attempts > 1 else {}),
+        )
+        return sent
+
+
+def follow(sent: JobInfo, show: Callable[[str], object]) -> JobInfo:
+    """Shows the lines of a job's log until the job ends, and returns its final state."""
+    watch = f"watch the job with `hf jobs logs --follow {sent.id}`, or end it with `hf jobs cancel {sent.id}`"
+    api, owner = HfApi(), sent.owner.name
     try:
-        with hub_errors("Jobs"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".* is experimental", UserWarning)
-            sent: JobInfo = HfApi().run_uv_job(
-                "--module",
-                script_args=words,
-                dependencies=[package, *job.others],
-                python=_PYTHON,
-                env={"HF_ENDPOINT": constants.ENDPOINT} if elsewhere else {},
-                secrets=dict(secrets),
-                flavor=job.hardware.name,
-                timeout=job.timeout,
-                name=f"msgrpo-{job.arguments[0]}",
-                volumes=volumes or None,
-                **({"attempts": job.attempts} if job.attempts > 1 else {}),
-            )
-    except UserError as error:
-        why, again, _ = str(error).partition(AGAIN)
-        if not again or "rate limit" in why:  # the Hub refused the job
-            raise
-        why = why.removesuffix(": check the network, then ").removesuffix(": ")
-        raise UserError(f"{why}: look with `hf jobs ps` whether the job runs, before the same command sends another") from error
-    return sent
-
-
-def follow(sent: JobInfo) -> Iterator[str]:
-    """Yields the lines of a job's log until the job ends."""
-    with hub_errors("Jobs"):
-        yield from HfApi().fetch_job_logs(job_id=sent.id, namespace=sent.owner.name, follow=True)
-
-
-def inspect(sent: JobInfo) -> JobInfo:
-    """The current state of a job."""
-    with hub_errors("Jobs"):
-        return HfApi().inspect_job(job_id=sent.id, namespace=sent.owner.name)
+        with hub_errors("Jobs", watch):
+            for line in api.fetch_job_logs(job_id=sent.id, namespace=owner, follow=True):
+                show(line)
+            return api.inspect_job(job_id=sent.id, namespace=owner)
+    except KeyboardInterrupt as end:
+        end.add_note(f"the job goes on: {watch}")
+        raise

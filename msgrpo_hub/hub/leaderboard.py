@@ -32,7 +32,6 @@ from msgrpo_hub.storage import run_files
 RUNS = "results"
 """Folder of the runs in a dataset."""
 
-_MOST_RUNS = 5_000
 _MOST_BYTES = 20 * 1024**3
 _PART = r"[A-Za-z0-9_+][A-Za-z0-9._+=-]{0,199}"
 _PLACE = re.compile(rf"{_PART}/{_PART}/{_PART}/[0-9a-f]{{16}}")
@@ -101,7 +100,7 @@ def place(folder: Path) -> str:
     """`<player>/<commit>/<task>/<run hash>` of a run. Raises `UserError` for another folder name."""
     name = "/".join(folder.resolve().parts[-4:])
     if not _PLACE.fullmatch(name):
-        raise UserError("its folder is not named <player>/<commit>/<task>/<run hash>, as `msgrpo eval` names it")
+        raise UserError(f"{str(folder)!r} is not named <player>/<commit>/<task>/<run hash>, as `msgrpo eval` names it")
     return name
 
 
@@ -115,10 +114,8 @@ def read_folder(path: Path, only: Collection[Path] | None = None) -> Leaderboard
 
 
 def read_published(target: Target, commit: str, there: Mapping[str, RepoFile]) -> Leaderboard:
-    """Reads the runs of a dataset from its files at a commit. Raises `UserError` if they are too many or too large."""
+    """Reads the runs of a dataset from its files at a commit. Raises `UserError` if they are too large."""
     runs, refused = runs_among(there.values())
-    if len(runs) > _MOST_RUNS:
-        raise UserError(f"{target.repo_id!r} has {len(runs):,} runs: expected at most {_MOST_RUNS:,}; use a smaller dataset")
     for name, files in runs.items():
         try:
             check_sizes(files)
@@ -178,10 +175,7 @@ def _plain(text: str) -> str:
 def as_markdown(board: Leaderboard, at: str = "") -> str:
     """One table per task, sorted by descending reward; players link to their runs at the revision `at`, if given."""
     pages = f"https://huggingface.co/datasets/{board.source}/tree/{at}/{RUNS}"
-
-    def name(result: Result) -> str:
-        return f"[{board.name(result)}]({pages}/{place(result.folder)})" if at else board.name(result)
-
+    name = (lambda result: f"[{board.name(result)}]({pages}/{place(result.folder)})") if at else board.name
     tables = [markdown_table(group, name) for group in same_episodes(board.results)]
     notes = [f"{RANKS}.", semantic_table(board.results, name, as_markdown=True), f"*{REPLAYED}*"] if tables else []
     return "\n\n".join(filter(None, [*tables, *notes]))

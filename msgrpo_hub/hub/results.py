@@ -79,9 +79,6 @@ def push_results(
 ) -> Pushed:
     """Adds the runs of a folder to a results dataset, in one commit.
 
-    Pushing the same runs again makes no commit. After merging pull requests, the owner of a dataset updates its table and
-    card by pushing any runs, for example a download of the dataset itself.
-
     Args:
         folder: the output folder of `msgrpo eval --output-dir`.
         repo_id: `USER/NAME` of the dataset; created if missing.
@@ -115,13 +112,7 @@ def _own_runs(folder: Path, only: Collection[Path] | None = None) -> dict[str, R
     board = read_folder(folder, only)
     for name, why in board.refused.items():
         raise UserError(f"{name!r} is not pushed: {why}; play it again or move it away (`msgrpo verify {folder}` shows details)")
-    runs: dict[str, Result] = {}
-    for result in board.results:
-        try:
-            runs[place(result.folder)] = result
-        except UserError as error:
-            raise UserError(f"{str(result.folder)!r} is not pushed: {error}") from error
-    return runs
+    return {place(result.folder): result for result in board.results}
 
 
 def _staged(runs: Mapping[str, Result], target: Target, head: str, there: Mapping[str, RepoFile]) -> dict[str, bytes]:

@@ -13,9 +13,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypedDict
+from typing import TypedDict, Unpack
 
-import pyarrow as pa
 from huggingface_hub import DatasetCardData, HfApi
 from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
@@ -32,7 +31,7 @@ from msgrpo_hub.evaluation.verify import checked_rollouts
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Split, make_game
 from msgrpo_hub.hub.cards import render
-from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_repo_id, check_token, files_in, upload
+from msgrpo_hub.hub.uploading import Files, Pushed, Target, Where, check_repo_id, check_token, files_in, upload
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT, schema
@@ -52,17 +51,7 @@ Shard = tuple[str, Origin, Iterator[list[Rollout]]]
 """Episodes that become one file per configuration: its name, their origin, and the episodes, read in parts to bound memory."""
 
 
-@checked
-def push_rollouts(
-    output_dir: str | Path,
-    repo_id: str,
-    *,
-    private: bool | None = None,
-    revision: str | None = None,
-    token: str | None = None,
-    create_pr: bool = False,
-    commit_message: str | None = None,
-) -> Pushed:
+def push_rollouts(output_dir: str | Path, repo_id: str, *, commit_message: str | None = None, **where: Unpack[Where]) -> Pushed:
     """Pushes the episodes of a run as a dataset, in one commit.
 
     Pushing the same episodes again makes no commit. A run may be pushed while it trains: complete blocks of updates are
@@ -71,23 +60,17 @@ def push_rollouts(
     Args:
         output_dir: of `msgrpo train --save-rollouts`, of `msgrpo eval`, or of both if the results are in the run's folder.
         repo_id: `USER/NAME`; created if missing.
-        private: visibility of a new repository; an existing one must agree. None makes a new one private, unlike the Hub's
-            default: publishing a model's replies should be a decision.
-        revision: a branch; None is main.
-        token: None uses the token of `hf auth login` or HF_TOKEN.
-        create_pr: open a pull request instead.
         commit_message: title of the commit.
-
-    Returns:
-        The repository, the commit and the changed files. The commit is tagged with the format's version.
+        where: `private`, `revision`, `create_pr` and `token`, as for `Target`. A new dataset is private unless `private` is
+            False, unlike the Hub's default: publishing a model's replies should be a decision.
 
     Raises:
         UserError: the folder has no episodes; the repository holds something else; or the Hub refuses.
     """
-    target = Target(repo_id=repo_id, kind="dataset", private=private, revision=revision, token=token, create_pr=create_pr)
-    check_token(token)
+    target = Target(repo_id=repo_id, kind="dataset", **where)
+    check_token(target.token)
     with hub_errors(repo_id):
-        if private is None and not target.api.repo_exists(repo_id, repo_type="dataset"):
+        if target.private is None and not target.api.repo_exists(repo_id, repo_type="dataset"):
             target = replace(target, private=True)
     with TemporaryDirectory() as folder:
         statistics = stage_rollouts(output_dir, repo_id, Path(folder))
@@ -99,8 +82,9 @@ def push_rollouts(
                 raise UserError(f"{repo_id!r} holds {other} ({name}): name another repository")
             return {name: path for name, path in files.items() if name not in there or not _SHARD.fullmatch(name)}
 
-        message = commit_message or f"{statistics.episodes} episodes of {', '.join(statistics.games)}"
-        return upload(stage, target, message=message, tags=(FORMAT,))
+        games = sorted({game for _, game in statistics.tallies})
+        message = commit_message or f"{statistics.episodes} episodes of {', '.join(games)}"
+        return upload(stage, target, message=message)
 
 
 def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statistics:
@@ -123,7 +107,10 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statis
                 for config, table in written.items():
                     files[config].write_table(table, row_group_size=ROWS)
                 statistics.add(origin, rollouts)
-    (folder / "replay.svg").write_text(statistics.picture(), encoding="utf-8")
+    chosen = [(name, rollout.episode) for name, rollout in statistics.chosen()]
+    prompt_format = PROMPT_FORMATS.get(statistics.chosen()[0][1].prompt_format, THINK_ACTION)
+    picture = replay_svg(make_game(chosen[0][1].game_id), chosen, prompt_format)
+    (folder / "replay.svg").write_text(picture, encoding="utf-8")
     (folder / "README.md").write_text(render_rollouts(repo_id, statistics), encoding="utf-8")
     return statistics
 
@@ -145,17 +132,11 @@ def _shards_of(folder: Path) -> list[Shard]:
 
 
 def _evaluated(result: Result) -> Shard:
-    """The shard of an evaluation. Names of local folders are private and become `folder`; the revision is a content hash."""
+    """The shard of an evaluation."""
     digest = hashlib.sha256(FORMAT.encode())
     for name in (run_files.CONFIG, run_files.EPISODES, run_files.STEPS):
         digest.update(hashlib.sha256((result.folder / name).read_bytes()).digest())
-    own = run_origin(result.config)
-    player = own.player
-    sources: dict[str, Any] = {"base": own.base, "adapter": own.adapter}
-    for part, source in sorted(sources.items(), key=lambda item: len(item[1] or ""), reverse=True):  # one may begin with another
-        if source and source.startswith("folder:"):
-            player, sources[part] = player.replace(source, "folder"), "folder"
-    origin = replace(own, player=re.sub(r"folder:[^+@]*", "folder", player), **sources)
+    origin = run_origin(result.config)
     numbers = {seed: index for index, seed in enumerate(run_seeds(result.config))}
     rollouts = [
         Rollout(episode=episode, index=numbers.get(episode.seed), prompt_format=result.prompt_format)
@@ -171,12 +152,14 @@ def _evaluated(result: Result) -> Shard:
 class Statistics:
     """Statistics of a dataset, collected while its shards are written, with the episodes for its picture."""
 
+    episodes: int = 0
     tallies: dict[tuple[Origin, str], dict[str, float]] = field(default_factory=dict)
     """(origin, game) → sums over the episodes by name, and the last update."""
     kept: dict[str, dict[int, Rollout]] = field(default_factory=lambda: defaultdict(dict))
     """Player → seed → the first episode from it, in the first game."""
 
     def add(self, origin: Origin, rollouts: Sequence[Rollout]) -> None:
+        self.episodes += len(rollouts)
         for rollout in rollouts:
             episode = rollout.episode
             tally = self.tallies.setdefault((origin, episode.game_id), {})
@@ -194,14 +177,6 @@ class Statistics:
             if episode.game_id == next(iter(self.tallies))[1] and len(own) < _KEPT:
                 own.setdefault(episode.seed, rollout)
 
-    @property
-    def episodes(self) -> int:
-        return sum(int(tally["episodes"]) for tally in self.tallies.values())
-
-    @property
-    def games(self) -> list[str]:
-        return sorted({game for _, game in self.tallies})
-
     def chosen(self) -> list[tuple[str, Rollout]]:
         """The worst and the best player on the seed where they differ most; without a common seed, one good episode."""
         means = {player: sum(one.episode.reward for one in own.values()) / len(own) for player, own in self.kept.items() if own}
@@ -214,16 +189,10 @@ class Statistics:
         seed = max(common, key=lambda seed: other[seed].episode.reward - one[seed].episode.reward)
         return [(worst, one[seed]), (best, other[seed])]
 
-    def picture(self) -> str:
-        """An animated SVG of the chosen episodes."""
-        chosen = self.chosen()
-        prompt_format = PROMPT_FORMATS.get(chosen[0][1].prompt_format, THINK_ACTION)
-        game = make_game(chosen[0][1].episode.game_id)
-        return replay_svg(game, [(name, rollout.episode) for name, rollout in chosen], prompt_format)
-
 
 def render_rollouts(repo_id: str, statistics: Statistics) -> str:
     """The README of a rollout dataset."""
+    games = sorted({game for _, game in statistics.tallies})
     there = {origin.split for origin, _ in statistics.tallies}
     splits = [split for split in ("train", "validation", "test") if split in there]
     configs = []
@@ -233,9 +202,9 @@ def render_rollouts(repo_id: str, statistics: Statistics) -> str:
     metadata = DatasetCardData(
         license="apache-2.0",
         language=["en"],
-        pretty_name=f"Episodes of {', '.join(statistics.games)}",
+        pretty_name=f"Episodes of {', '.join(games)}",
         task_categories=["reinforcement-learning", "text-generation"],
-        tags=["msgrpo", "text-games", "reinforcement-learning", *statistics.games],
+        tags=["msgrpo", "text-games", "reinforcement-learning", *games],
         configs=configs,
     )
     first = [tally for (origin, _), tally in statistics.tallies.items() if origin.split == splits[0]]
@@ -245,22 +214,13 @@ def render_rollouts(repo_id: str, statistics: Statistics) -> str:
         repo_id=repo_id,
         name=repo_id.partition("/")[2],
         statistics=statistics,
-        games=statistics.games,
+        games=games,
         splits=splits,
         shown=[name for name, _ in statistics.chosen()],
         has_examples=any(tally["selected" if splits[0] == "train" else "success"] for tally in first),
-        columns={config: {name: (_shown(kind), text) for name, (kind, text) in COLUMNS[config].items()} for config in CONFIGS},
+        columns=COLUMNS,
         format=FORMAT,
     )
-
-
-def _shown(kind: pa.DataType) -> str:
-    """A type as readable text."""
-    if pa.types.is_list(kind):
-        return f"list of {_shown(kind.value_type)}"
-    if pa.types.is_struct(kind):
-        return "{" + ", ".join(part.name for part in kind) + "}"
-    return {"double": "float64"}.get(str(kind), str(kind))
 
 
 # ---- reading

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Unpack
 
-from huggingface_hub import HfApi, RepoCard, SpaceHardware
+from huggingface_hub import HfApi, SpaceHardware
 
 from msgrpo_hub import __version__
 from msgrpo_hub.downloads.client import hub_errors
@@ -29,8 +29,7 @@ def push_space(repo_id: str, *, adapter: str | None = None, hardware: str | None
 
     Args:
         repo_id: `USER/NAME` of the Space; created if missing.
-        adapter: `USER/NAME[@revision]` of a public LoRA adapter to show, pinned to its commit and downloaded when the Space
-            is built. None uses the adapter in the package.
+        adapter: `USER/NAME[@revision]` of a public LoRA adapter, pinned to its commit. None uses the one in the package.
         hardware: for example `zero-a10g`. None uses the Hub's default for a new Space and keeps an existing Space as it is.
         where: as for `Target`.
 
@@ -45,22 +44,13 @@ def push_space(repo_id: str, *, adapter: str | None = None, hardware: str | None
         stage_space(repo_id, Path(staged), adapter=adapter, token=target.token)
         create = {"space_sdk": "gradio", "space_hardware": hardware}
         message, marker = f"The demo of msgrpo_hub {__version__}", "msgrpo_hub/pocket/model/config.json"
-        pushed = push_staged(Path(staged), target, message, marker, create)
+        pushed = upload(Path(staged), target, message=message, marker=marker, replaces=(SETTINGS,), create=create)
     if hardware and not target.create_pr:
         with hub_errors(repo_id):
             runtime = target.api.space_info(repo_id).runtime
             if hardware != ((runtime.requested_hardware or runtime.hardware) if runtime else None):  # a request restarts it
                 target.api.request_space_hardware(repo_id, SpaceHardware(hardware))
     return pushed
-
-
-def push_staged(folder: Path, target: Target, message: str, marker: str, create: dict[str, str | None]) -> Pushed:
-    """Makes a Space hold a folder, in one commit. It removes other files of the folder's subfolders, and an old `space.json`.
-
-    Arguments are as for `upload`.
-    """
-    owned = {path.name + "/" * path.is_dir() for path in folder.iterdir()} | {SETTINGS}
-    return upload(folder, target, message=message, marker=marker, replaces=owned, create=create)
 
 
 def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token: str | None = None) -> None:
@@ -74,26 +64,18 @@ def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token
             copy(package.parent / name, folder / "msgrpo_hub" / place, (kind,))
     if adapter is None:
         return
-    sources, preload = resolve(adapter), []
+    sources = resolve(adapter)
     if not sources.adapter or "/" not in sources.adapter or exists(sources.adapter):
         raise UserError(
             f"--adapter {adapter!r}: expected USER/NAME of a LoRA adapter on the Hub; `msgrpo push adapter` makes one"
         )
     for repo, commit in ((sources.adapter, sources.adapter_commit), (sources.base, sources.base_commit)):
-        if Path(repo).is_dir():
-            continue
-        with hub_errors(repo):
-            info = HfApi(token=token).model_info(repo, revision=commit)
-        if info.private or info.gated:
-            what = "private" if info.private else "gated"
-            raise UserError(f"{repo!r} is {what}, so that a Space needs a token to load it: expected a public repository")
-        names = [entry.rfilename for entry in info.siblings or ()]
-        loaded = [name for name in names if "/" not in name and name.endswith((".safetensors", ".json", ".jinja", ".model"))]
-        preload.append(f"{repo} {','.join(loaded)} {commit}")
-    readme = RepoCard.load(folder / "README.md")
-    readme.data.models = [line.split()[0] for line in preload]
-    readme.data.preload_from_hub = preload  # downloaded when the Space is built
-    (folder / "README.md").write_text(str(readme), encoding="utf-8")
+        if not exists(repo):
+            with hub_errors(repo):
+                info = HfApi(token=token).model_info(repo, revision=commit)
+            if info.private or info.gated:
+                what = "private" if info.private else "gated"
+                raise UserError(f"{repo!r} is {what}, so that a Space needs a token to load it: expected a public repository")
     settings = {"adapter": f"{sources.adapter}@{sources.adapter_commit}"}
     (folder / SETTINGS).write_text(json.dumps(settings) + "\n", encoding="utf-8")
 

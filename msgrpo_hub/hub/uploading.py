@@ -5,15 +5,11 @@ The client sends only the files that differ from the repository. A push that fai
 
 from __future__ import annotations
 
-import hashlib
-import io
 import logging
-import mmap
 import re
 import tempfile
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -22,10 +18,8 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ge
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-from huggingface_hub.utils.sha import git_hash
 
 from msgrpo_hub.downloads.client import hub_errors
-from msgrpo_hub.downloads.inspection import is_revision
 from msgrpo_hub.errors import UserError
 
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".h5", ".npy", ".npz")
@@ -64,7 +58,7 @@ class Target:
     revision: str | None = None
     """A branch, created if missing; None is main."""
     create_pr: bool = False
-    """Open a pull request instead of committing to main."""
+    """Open a pull request instead of committing to main; repeating the push opens another one."""
     token: str | None = None
     """None uses the token of `hf auth login` or HF_TOKEN."""
 
@@ -72,8 +66,6 @@ class Target:
         check_repo_id(self.repo_id)
         if self.create_pr and self.revision not in (None, "main"):
             raise UserError(f"revision {self.revision!r} with a pull request: expected only one of them")
-        if self.revision is not None and not is_revision(self.revision):
-            raise UserError(f"revision {self.revision!r}: expected the name of a branch, for example 'main'")
 
     @property
     def api(self) -> HfApi:
@@ -100,7 +92,7 @@ class Pushed:
     commit: str
     private: bool
     changed: tuple[str, ...]
-    """Paths that the commit changed; empty if no commit was made, because the repository or an open request has the files."""
+    """Paths that the commit changed; empty if no commit was made, because the repository has the files."""
     pull_request: str = ""
     """URL of the pull request if `create_pr` is set and something differs from main."""
 
@@ -134,7 +126,6 @@ def upload(
     target: Target,
     *,
     message: str,
-    tags: Collection[str] = (),
     marker: str = "",
     replaces: Collection[str] = (),
     create: Mapping[str, Any] | None = None,
@@ -145,37 +136,41 @@ def upload(
 
     Args:
         source: a folder, or a function that makes the files. The function is called again if another push comes first.
-        target: the repository, created if missing. A pull request is opened unless an open one has the same files.
+        target: the repository, created if missing.
         message: title of the commit.
-        tags: names for the commit; existing tags are moved. A pull request gets no tags.
         marker: a file that identifies this kind of repository. A repository that has files but not the marker is refused.
-        replaces: files, or folders with a final `/`, that the push owns. The push removes the owned files that it does not have.
+        replaces: files, or folders with a final `/`, that the push owns, besides the subfolders of `source`. The push removes
+            the owned files that it does not have.
         create: further arguments of `HfApi.create_repo`.
 
     Raises:
         UserError: a file must not leave this machine, or the Hub refuses.
     """
     check_token(target.token)
-    api, repo, kind, branch, pull_request = target.api, target.repo_id, target.kind, target.revision or "main", ""
+    api, repo, kind, branch = target.api, target.repo_id, target.kind, target.revision or "main"
+    mine = [*replaces, *(f"{path.name}/" for path in source.iterdir() if path.is_dir())] if isinstance(source, Path) else replaces
     with hub_errors(repo), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "It seems that you are about to commit a data file", UserWarning)
         for attempt in ("first", "last"):
             # 1) the present files, and the new ones
-            _, head = _open(target, branch)
-            there = target.read(head)[1] if head else {}
+            try:
+                head, there = target.read(branch, may_be_missing=True)
+            except RevisionNotFoundError:
+                head, there = target.read()  # a new branch starts from main
+            if head and target.private not in (None, api.repo_info(repo, repo_type=kind).private):
+                has, asked = ("public", "private") if target.private else ("private", "public")
+                raise UserError(f"{repo!r} is {has}, not {asked} as requested: change its settings, or name another repository")
             if marker and marker not in there and set(there) - {"README.md", ".gitattributes"}:
                 raise UserError(f"{repo!r} holds something else (files, but no {marker}): name another repository")
             files = files_in(source) if isinstance(source, Path) else source(head, there)
             check_files(files, target.token)
             # 2) the repository, the branch and the commit
-            private, opened = _open(target, branch, create or {})
-            head = head or opened
-            if target.create_pr and (found := _find_request(target, files, there, replaces)):
-                head = commit = found[0]
-                pull_request = found[1]
-                break
+            if not head:
+                api.create_repo(repo, repo_type=kind, private=target.private, exist_ok=True, **(create or {}))
+            if branch != "main":
+                api.create_branch(repo, branch=branch, repo_type=kind, exist_ok=True)
             additions = [CommitOperationAdd(name, str(file) if isinstance(file, Path) else file) for name, file in files.items()]
-            deletions = [CommitOperationDelete(path) for path in owned(there, replaces) if path not in files]
+            deletions = [CommitOperationDelete(path) for path in owned(there, mine) if path not in files]
             try:
                 made = api.create_commit(
                     repo,
@@ -183,75 +178,26 @@ def upload(
                     commit_message=message,
                     repo_type=kind,
                     revision=branch,
-                    parent_commit=head,
+                    parent_commit=head or None,
                     create_pr=target.create_pr,
                 )
-                commit, pull_request = made.oid, made.pr_url or ""
                 break
             except HfHubHTTPError as error:
                 if error.response.status_code != 412 or attempt == "last":
                     raise
                 log.warning("%s has a new commit by another push: pushing onto the new head", repo)
-        # 3) the tags, which an earlier push may have left undone
-        now = there if commit == head else target.read(commit)[1]
-        tagged = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo, repo_type=kind).tags}
-        for tag in () if target.create_pr else [tag for tag in tags if tagged.get(tag) != commit]:
-            if tag in tagged:
-                api.delete_tag(repo, tag=tag, repo_type=kind)
-            api.create_tag(repo, tag=tag, revision=commit, repo_type=kind)
-    hashes = [{path: entry.blob_id for path, entry in files.items()} for files in (there, now)]
-    changed = {path for path, _ in hashes[0].items() ^ hashes[1].items()} - {".gitattributes"}
-    url = f"{api.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo}"
+        now = there if made.oid == head else target.read(made.oid)[1]
+        private = bool(api.repo_info(repo, repo_type=kind).private)
+    before, after = ({path: entry.blob_id for path, entry in tree.items()} for tree in (there, now))
+    changed = {path for path, _ in before.items() ^ after.items()} - {".gitattributes"}
     return Pushed(
-        repo_id=repo, url=url, commit=commit, private=private, changed=tuple(sorted(changed)), pull_request=pull_request
+        repo_id=repo,
+        url=f"{api.endpoint}/{'' if kind == 'model' else f'{kind}s/'}{repo}",
+        commit=made.oid,
+        private=private,
+        changed=tuple(sorted(changed)),
+        pull_request=made.pr_url or "",
     )
-
-
-def _open(target: Target, branch: str, create: Mapping[str, Any] | None = None) -> tuple[bool, str]:
-    """Returns whether the repository is private, and the head of the branch.
-
-    Without `create`, a missing repository has the head "", and a missing branch has the head of main, its start.
-    With `create`, both are created if missing.
-    """
-    api, repo, kind = target.api, target.repo_id, target.kind
-    try:
-        info = api.repo_info(repo, repo_type=kind)
-    except RepositoryNotFoundError:
-        if create is None:
-            return bool(target.private), ""
-        api.create_repo(repo, repo_type=kind, private=target.private, exist_ok=True, **create)
-        info = api.repo_info(repo, repo_type=kind)
-    private = bool(info.private)
-    if target.private not in (None, private):
-        now, asked = ("private", "public") if private else ("public", "private")
-        raise UserError(f"{repo!r} is {now}, not {asked} as requested: change its settings, or name another repository")
-    try:
-        return private, str(api.repo_info(repo, repo_type=kind, revision=branch).sha)
-    except RevisionNotFoundError:
-        if create is not None:
-            api.create_branch(repo, branch=branch, repo_type=kind, exist_ok=True)
-        return private, str(info.sha)
-
-
-def _find_request(
-    target: Target, files: Files, there: Mapping[str, RepoFile], replaces: Collection[str]
-) -> tuple[str, str] | None:
-    """Commit and URL of an open pull request that has these files; None if there is none, or if main has the files too."""
-
-    def has_all(held: Mapping[str, RepoFile]) -> bool:
-        same = all(path in held and is_same(file, held[path]) for path, file in files.items())
-        return same and all(path in files for path in owned(held, replaces))
-
-    kind = target.kind
-    if not has_all(there):
-        opened = target.api.get_repo_discussions(
-            target.repo_id, repo_type=kind, discussion_type="pull_request", discussion_status="open"
-        )
-        for request in opened:
-            commit, held = target.read(f"refs/pr/{request.num}")
-            if has_all(held):
-                return commit, request.url
-    return None
 
 
 def owned(paths: Iterable[str], names: Collection[str]) -> list[str]:
@@ -259,28 +205,19 @@ def owned(paths: Iterable[str], names: Collection[str]) -> list[str]:
     return [path for path in paths if any(path == name or (name[-1] == "/" and path.startswith(name)) for name in names)]
 
 
-def is_same(file: Path | bytes, there: RepoFile) -> bool:
-    """Whether a file equals one on the Hub, which lists SHA-256 for large files and git's hash for others."""
-    with io.BytesIO(file) if isinstance(file, bytes) else file.open("rb") as content:
-        if there.lfs:
-            return hashlib.file_digest(content, "sha256").hexdigest() == there.lfs.sha256
-        return git_hash(content.read()) == there.blob_id
-
-
 # ---- what may leave this machine
 
 
 def files_in(folder: Path) -> dict[str, Path]:
-    """The files and links in a folder, by their names on the Hub."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
-    return {path.relative_to(folder).as_posix(): path for path in found}
+    """The files in a folder, by their names on the Hub."""
+    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def check_files(files: Files, token: str | None = None) -> None:
     """Checks every file of a push.
 
     Raises:
-        UserError: a hidden or oddly named file, a link, a pickle, a path of this machine in a text file, the given token or
+        UserError: a hidden or oddly named file, a pickle, a path of this machine in a text file, the given token or
             the one of this machine, or anything that looks like a token.
     """
     own = [re.escape(text.encode()) for text in {token, get_token()} if text]
@@ -288,22 +225,15 @@ def check_files(files: Files, token: str | None = None) -> None:
     for name, file in files.items():
         if not re.fullmatch(r"(\w[\w .+=-]*/)*\w[\w .+=-]*", name, re.ASCII):
             raise UserError(f"a file named {name!r} is not pushed: expected letters, digits, '.', '_', '-', '+' and '='")
-        if isinstance(file, Path) and file.is_symlink():
-            raise UserError(f"{name!r} is a link and is not pushed: expected a regular file")
         if name.endswith(PICKLED):
             raise UserError(f"{name!r} is not pushed, because loading it can run code: expected .safetensors")
-        with ExitStack() as opened:
-            content: bytes | mmap.mmap = file if isinstance(file, bytes) else b""
-            if isinstance(file, Path) and file.stat().st_size:  # an empty file cannot be mapped into memory
-                descriptor = opened.enter_context(file.open("rb")).fileno()
-                content = opened.enter_context(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-            local = local_path(content) if name.endswith(_TEXT) else ""
-            secret = "a token" if re.search(tokens, content) else f"a path of this machine ({local}…)" if local else ""
-        if secret:
+        content = file if isinstance(file, bytes) else file.read_bytes()
+        local = local_path(content) if name.endswith(_TEXT) else ""
+        if secret := "a token" if re.search(tokens, content) else f"a path of this machine ({local}…)" if local else "":
             raise UserError(f"{name!r} is not pushed because it contains {secret}: remove it from the run's files and push again")
 
 
-def local_path(content: bytes | mmap.mmap) -> str:
+def local_path(content: bytes) -> str:
     """The beginning of the first path of this machine in a text; empty if it has none.
 
     >>> local_path(b"see /" + b"home/ada/runs") == "/" + "home/a", local_path(b"see https://example.org/home/ada")

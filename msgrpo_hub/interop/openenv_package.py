@@ -14,8 +14,8 @@ from msgrpo_hub import __version__
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import FURTHER, GAMES, base_game, make_game
 from msgrpo_hub.games.game import return_range
-from msgrpo_hub.hub.spaces import copy, push_staged
-from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id
+from msgrpo_hub.hub.spaces import copy
+from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id, upload
 
 _PACKAGE = Path(str(files("msgrpo_hub")))
 _TEMPLATES = _PACKAGE / "interop" / "environment"
@@ -46,7 +46,7 @@ def push_env(repo_id: str, *, game: str, **where: Unpack[Where]) -> Pushed:
     with TemporaryDirectory() as folder:
         stage_env(repo_id, Path(folder), game=game)
         message = f"{game} of msgrpo_hub {__version__} as an OpenEnv environment"
-        return push_staged(Path(folder), target, message, "openenv.yaml", {"space_sdk": "docker"})
+        return upload(Path(folder), target, message=message, marker="openenv.yaml", create={"space_sdk": "docker"})
 
 
 def stage_env(repo_id: str, folder: Path, *, game: str) -> None:

@@ -29,6 +29,7 @@ from transformers.utils.logging import disable_progress_bar as hide_progress_bar
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.fetching import (
+    ADAPTER_SETTINGS,
     ADAPTER_WEIGHTS,
     TEMPLATE,
     VOCABULARIES,
@@ -37,7 +38,6 @@ from msgrpo_hub.downloads.fetching import (
     base_of,
     fetch,
     list_files,
-    read_settings,
 )
 from msgrpo_hub.downloads.inspection import Scalar, read_header
 from msgrpo_hub.downloads.names import content_hash, located, no_model, split_revision
@@ -143,7 +143,7 @@ def _fetch_both(name: str, revision: str | None, adapter: str | None) -> tuple[F
         return fetch(listing), fetch(adapter_listing)
     if not listing.is_adapter:
         return fetch(listing), None
-    settings = read_settings(listing)
+    settings = listing.read(ADAPTER_SETTINGS)
     with base_errors(source):
         base = list_files(base_of(settings, source), settings.get("revision"))
         if base.is_adapter:

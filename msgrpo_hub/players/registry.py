@@ -25,9 +25,9 @@ from msgrpo_hub.downloads.names import (
     built_in_adapters,
     content_hash,
     exists,
-    named,
     public_name,
     split_adapter,
+    split_revision,
     without_secrets,
 )
 from msgrpo_hub.errors import UserError, unknown
@@ -229,10 +229,11 @@ class ModelPlayer(PlayerKind):
         if settings.device_map != "none":
             identity["device_map"] = settings.device_map
         identity |= _not_default(model.chat_template_kwargs, *((model.top_k, model.top_p) if sampled else (0, 1)))
-        parts = named(self.name)
+        parts = [split_revision(source, None) for source in split_adapter(self.name) if source]
         shown = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in parts)
         folder = "+".join(_folder_name(source) for source, _ in parts)
-        return Player(name=shown, policy=policy, identity=identity, folder=f"{folder}/{sources.commits}", batched=True)
+        commits = "+".join(commit[:12] for commit in (sources.base_commit, sources.adapter_commit) if commit)
+        return Player(name=shown, policy=policy, identity=identity, folder=f"{folder}/{commits}", batched=True)
 
     def check_memory(self, settings: PlayerSettings) -> None:
         """Raises `UserError` if its weights are larger than the free memory."""

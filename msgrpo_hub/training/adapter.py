@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.downloads.client import first_line
 from msgrpo_hub.downloads.fetching import TEMPLATE, fetch, list_files
-from msgrpo_hub.downloads.inspection import PLAY_SETTINGS, PlaySettings
+from msgrpo_hub.downloads.inspection import PLAY_SETTINGS
 from msgrpo_hub.downloads.names import located, pocket_path, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
@@ -172,8 +172,8 @@ def save_adapter(agent: LanguageModel, path: Path, prompt_format: str) -> None:
     resized = getattr(model.get_base_model(), "resized_embeddings", False)  # PEFT would ask the Hub
     model.save_pretrained(str(beside), save_embedding_layers=resized)
     (beside / "README.md").unlink(missing_ok=True)  # PEFT's template of a card; `msgrpo push` writes a card
-    play = PlaySettings(prompt_format=prompt_format, chat_template_kwargs=dict(agent.chat_template_kwargs))
-    write_json(beside / PLAY_SETTINGS, play.record())
+    switches = {"chat_template_kwargs": dict(agent.chat_template_kwargs)} if agent.chat_template_kwargs else {}
+    write_json(beside / PLAY_SETTINGS, {"prompt_format": prompt_format, **switches})
     if tokenizer.name_or_path != model.config._name_or_path:  # the tokenizer of init_adapter
         tokenizer.save_pretrained(beside)
     template = tokenizer.get_chat_template()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import time
-import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,19 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from peft import LoraConfig
 
-from msgrpo_hub.downloads.fetching import base_of, fetch, list_files
+from msgrpo_hub.downloads.fetching import base_of
 from msgrpo_hub.downloads.inspection import (
-    PlaySettings,
     check_adapter,
     check_config,
+    check_play_settings,
     check_tokenizer,
     is_revision,
-    play_settings_of,
     read_header,
     weight_files,
 )
-from msgrpo_hub.downloads.names import pocket_path
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, shown
 
 PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8, "target_modules": ["q_proj"]}
 
@@ -57,7 +52,7 @@ names = st.text(min_size=1).filter(lambda name: name not in LoraConfig.__datacla
 def test_an_unknown_setting_of_one_value_is_left_out_and_named(name: str, value: Any) -> None:
     used, unknown = check_adapter(PLAIN | {name: value}, "it")
     assert used.keys() == {"peft_type", "r", "target_modules"}
-    assert unknown == [repr(name) if len(repr(name)) < 80 else f"{repr(name)[:77]}..."]
+    assert unknown == [shown(name)]
     assert check_adapter(PLAIN | {name: None}, "it") == (used, [])
 
 
@@ -120,18 +115,18 @@ def test_a_model_that_its_weights_can_hold_passes_and_a_larger_one_does_not() ->
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "~/.netrc", "../x", "a/../../x", "C:\\x", "\\\\server\\x", "..\\x"])
-@pytest.mark.parametrize("name", ["vocab_file", "merges_file", "spm_file", "tokenizer_file", "whatever"])
+@pytest.mark.parametrize("name", ["vocab_file", "whatever"])
 def test_a_path_in_the_settings_of_a_tokenizer_is_named(name: str, path: str) -> None:
     for value in (path, ["tokenizer.json", path]):
         with pytest.raises(UserError, match=f"its tokenizer's {name} is"):
             check_tokenizer({name: value}, "it")
 
 
-@pytest.mark.parametrize("name", [".env", ".netrc", "", "vocab.txt\n", "a b", "-x"])
-def test_a_tokenizer_names_only_visible_files_of_its_model(name: str) -> None:
+def test_a_tokenizer_names_only_visible_files_of_its_model() -> None:
     check_tokenizer({"vocab_file": "vocab.txt", "spm_file": "source.spm", "separator": ".", "tokenizer_file": None}, "it")
-    with pytest.raises(UserError, match="its tokenizer's vocab_file is"):
-        check_tokenizer({"vocab_file": name}, "it")
+    for name in (".env", "", "vocab.txt\n", "a b", "-x"):
+        with pytest.raises(UserError, match="its tokenizer's vocab_file is"):
+            check_tokenizer({"vocab_file": name}, "it")
 
 
 @pytest.mark.parametrize("weight_map", [None, {}, [], {"a": 1}, {"a": "x.bin"}, {"a": "b/x.safetensors"}, {"a": ".safetensors"}])
@@ -149,41 +144,6 @@ def test_an_arbitrary_header_passes_or_is_refused_in_one_line(content: bytes) ->
             read_header(path, "it")
         except UserError as error:
             assert len(str(error).splitlines()) == 1  # noqa: PT017
-
-
-def test_a_header_of_200_000_tensors_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    tensors = (b'"a%d":{"dtype":"F32","shape":[],"data_offsets":[%d,%d]}' % (k, 4 * k, 4 * k + 4) for k in range(200_000))
-    text = b"{%s}" % b",".join(tensors)
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(800_000))
-    tracemalloc.start()
-    started = time.process_time()
-    with pytest.raises(UserError, match=r"the header of model.safetensors has 13,\d+,\d+ bytes; expected at most 10,000,000"):
-        read_header(path, "it")
-    assert time.process_time() - started < 2
-    assert tracemalloc.get_traced_memory()[1] < 5_000_000
-    tracemalloc.stop()
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "chat_template.jinja"])
-def test_a_link_in_a_folder_leads_to_no_file_elsewhere(tmp_path: Path, name: str) -> None:
-    folder = Path(shutil.copytree(pocket_path(), tmp_path / "base"))
-    (folder / name).rename(tmp_path / "secret")
-    (folder / name).symlink_to(tmp_path / "secret")
-    with pytest.raises(UserError, match=f"{name} in '.*' is a link that leads elsewhere"):
-        fetch(list_files(str(folder)))
-    (tmp_path / "secret").rename(folder / "other")
-    (folder / name).unlink()
-    (folder / name).symlink_to("other")
-    assert fetch(list_files(str(folder))).folder == folder
-
-
-def test_a_snapshot_in_the_cache_of_the_hub_may_link_to_its_blobs(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(pocket_path(), tmp_path / "models--a--b" / "snapshots" / "0123"))
-    (tmp_path / "models--a--b" / "blobs").mkdir()
-    (folder / "config.json").rename(tmp_path / "models--a--b" / "blobs" / "45")
-    (folder / "config.json").symlink_to("../../blobs/45")
-    assert fetch(list_files(str(folder))).folder == folder
 
 
 def test_only_a_folder_may_name_a_folder_as_its_base(tmp_path: Path) -> None:
@@ -208,12 +168,6 @@ BAD: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(("switches", "words"), BAD.values(), ids=BAD)
 def test_variables_of_a_template_that_are_not_plain_are_refused_in_one_line(switches: Any, words: str) -> None:
     with pytest.raises(UserError) as caught:
-        play_settings_of({"prompt_format": "json", "chat_template_kwargs": switches}, "x")
+        check_play_settings({"prompt_format": "json", "chat_template_kwargs": switches}, "x")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_play_settings_are_read_as_they_were_stored() -> None:
-    switches = {"enable_thinking": False, "budget": 3, "share": 0.5, "date_string": "1 Jan 2025"}
-    stored = PlaySettings(prompt_format="json", chat_template_kwargs=switches)
-    assert play_settings_of(json.loads(json.dumps(stored.record())), "x") == stored

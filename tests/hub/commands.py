@@ -50,7 +50,6 @@ def msgrpo(*arguments: object) -> None:
 
 
 def run_command(line: str, folder: Path) -> None:
-    """Runs a line for the shell, such as `hf download …`, in a folder."""
     name, *sys.argv[1:] = shlex.split(line)
     os.chdir(folder)
     [script] = entry_points(group="console_scripts", name=name)
@@ -84,7 +83,6 @@ def load_rollouts(repo: str, **options: Any) -> list[Episode]:
 def load_table(
     repo: str, *config: str, split: str = "runs", streaming: bool = False
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows and features, as `datasets` reads them."""
     from datasets import load_dataset
 
     table = load_dataset(repo, *config, split=split, streaming=streaming)
@@ -125,7 +123,6 @@ def write_files(folder: Path, files: Files) -> Path:
 
 
 def rows(files: Files, config: str, split: str = "") -> list[dict[str, Any]]:
-    """The rows of a rollout dataset, as pyarrow reads them."""
     names = sorted(name for name in files if name.startswith(f"{config}/{split}"))
     return [row for name in names for row in pq.read_table(io.BytesIO(files[name])).to_pylist()]
 
@@ -134,12 +131,10 @@ def rows(files: Files, config: str, split: str = "") -> list[dict[str, Any]]:
 
 
 def edit(name: str, **changes: Any) -> Change:
-    """Changes keys of a JSON file."""
     return lambda files: files.update({name: json.dumps(json.loads(files[name]) | changes).encode()})
 
 
 def put_here(loopback: Loopback, files: Files, *changes: Change) -> str:
-    """A new repository with files after some changes."""
     repo, files = loopback.repository(), dict(files)
     for change in changes:
         change(files)
@@ -149,10 +144,8 @@ def put_here(loopback: Loopback, files: Files, *changes: Change) -> str:
 
 
 def downloaded(loopback: Loopback) -> set[str]:
-    """Names of the files whose content was requested."""
     return {line.split("/resolve/")[1].partition("/")[2] for line in loopback.requests("^GET .*/resolve/")}
 
 
 def head(loopback: Loopback, repo: str, kind: str = "model") -> str:
-    """The commit of main."""
     return loopback.stored(repo, kind).head.oid

@@ -45,19 +45,16 @@ def trained(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def saved(loopback_server: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with saved episodes."""
     return trained_once(loopback_server, tmp_path_factory, "saved", RUN)
 
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the run that a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "home" / "zaphod" / "lake"))
 
 
 @pytest.fixture
 def base(loopback: Loopback) -> str:
-    """The built-in base, published."""
     repo = loopback.repository()
     done = loopback.owner.attempt(msgrpo, "push", "base", repo)
     assert done.code == 0, done.err
@@ -77,13 +74,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own(played: Path, tmp_path: Path) -> Path:
-    """A copy of the runs of `random` that a test may change."""
     return Path(shutil.copytree(played / "random", tmp_path / "own"))
 
 
 @pytest.fixture(scope="session")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Evaluations of two splits in one folder."""
 
     def play(folder: Path) -> None:
         evaluate("random", Suite(name="mine", tasks=(LAKE, "Snake-Short-v1"), episodes=4), folder)

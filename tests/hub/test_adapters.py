@@ -14,8 +14,6 @@ from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.evaluation.suites import hash_of
-from msgrpo_hub.hub.adapter_card import read_run
-from msgrpo_hub.hub.adapters import FORMAT
 from msgrpo_hub.training.config import load_config
 from tests.hub.commands import FLAGS, LAKE, SUITE, head, msgrpo, push_adapter, refused, write_files
 from tests.hub_server.client import LOADS_MODELS, put
@@ -45,18 +43,16 @@ def logits_by_peft(repo: str, base: str | None) -> list[float]:
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A suite of one task and two episodes."""
     path = tmp_path_factory.mktemp("suite") / "tiny.toml"
     path.write_text(SUITE.format(LAKE, 2, hash_of(LAKE)))
     return path
 
 
-def test_an_adapter_is_one_commit_with_card_results_and_tags_and_again_none(loopback: Loopback, trained: Path, base: str) -> None:
+def test_an_adapter_is_one_commit_with_card_and_results_and_again_none(loopback: Loopback, trained: Path, base: str) -> None:
     repo = loopback.repository()
     pushed, again = (loopback.owner.call(push_adapter, trained, repo, base=base, private=True) for _ in "12")
     assert set(loopback.files(repo)) == set(pushed.changed) == PUSHED
     assert loopback.commits(repo) == [f"Adapter for {LAKE}, step 1", "initial commit"]
-    assert loopback.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-1", f"refs/tags/{FORMAT}"), pushed.commit)
     assert (again.changed, again.commit) == ((), pushed.commit)
 
 
@@ -115,38 +111,15 @@ def test_training_can_push_when_it_is_done(loopback: Loopback, base: str, tmp_pa
     assert not (tmp_path / "lake").exists()
     done = loopback.owner.attempt(msgrpo, *flags, "--base", base)
     assert (done.code, done.out.splitlines()[-1]) == (0, f"{loopback.endpoint}/{repo}"), done.err
+    assert done.err.endswith(f"Next: msgrpo eval {repo} --suite quick\n")
     assert set(loopback.files(repo)) == PUSHED
     assert loopback.stored(repo).private
-
-
-def test_the_command_says_who_will_see_it_and_what_comes_next(loopback: Loopback, trained: Path, base: str) -> None:
-    repo = loopback.repository()
-    done = loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base, "--private", "--message", "Mine")
-    assert (done.code, done.out) == (0, f"{loopback.endpoint}/{repo}\n")
-    assert f"; {repo} is private, at " in done.err
-    assert done.err.endswith(f"Next: msgrpo eval {repo} --suite quick\n")
-    assert loopback.commits(repo)[0] == "Mine"
-
-
-@pytest.mark.parametrize(
-    ("settings", "layers"),
-    [
-        ({"target_modules": ["v_proj", "q_proj"], "exclude_modules": ["v_proj"]}, ("q_proj",)),
-        ({"target_modules": ".*_proj", "exclude_modules": "lm_head"}, (".*_proj",)),
-        ({"target_modules": None, "target_parameters": ["mlp.experts"]}, ("mlp.experts",)),
-    ],
-)
-def test_the_card_names_the_layers_of_an_adapter_in_every_form(run: Path, settings: dict[str, Any], layers: tuple[str]) -> None:
-    path = run / "adapter/adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    assert read_run(run).lora_layers == layers
 
 
 # ---- nothing of the machine
 
 
 def plant(run: Path, base: Path) -> None:
-    """Puts paths, a user name and tokens into every place of a run that may hold one."""
     told = {"path": str(run), "user": "zaphod", "token": "hf_test_owner"}
     config = load_config(run / "config.toml")
     shutil.copytree(pocket_path(), base)
@@ -155,7 +128,7 @@ def plant(run: Path, base: Path) -> None:
     text = text.replace('chat_template = ""', f'chat_template = "{run.parent / "zaphods.jinja"}"')
     (run / "config.toml").write_text(text.replace('report_to = "none"', 'report_to = "wandb"'))
     summary = json.loads((run / "summary.json").read_text()) | told
-    summary |= {"model": str(base), "adapter": summary["adapter"] | told, "config": told, "players": list(told.values())}
+    summary |= {"model": str(base), "adapter": summary["adapter"] | told, "config": told}
     (run / "summary.json").write_text(json.dumps(summary))
     settings = json.loads((run / "adapter/adapter_config.json").read_text()) | {"base_model_name_or_path": str(base)}
     (run / "adapter/adapter_config.json").write_text(json.dumps(settings))
@@ -202,46 +175,24 @@ def change_bytes(name: str, change: Any) -> Any:
     return lambda run: (run / name).write_bytes(change((run / name).read_bytes()))
 
 
-def link_to_a_secret(run: Path) -> None:
-    (run / "replay.svg").unlink()
-    (run / "replay.svg").symlink_to("/etc/hostname")
-
-
 SETTINGS, WEIGHTS = "adapter/adapter_config.json", "adapter/adapter_model.safetensors"
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (change_weights(lambda _, tensor: torch.zeros_like(tensor)), "is all zero: expected a trained adapter"),
         (change_weights(lambda name, tensor: tensor * ("lora_B" not in name)), "is all zero: expected a trained adapter"),
-        (change_weights(lambda name, tensor: tensor * ("lora_A" not in name)), "does not change its base"),
         (change_weights(lambda _, tensor: tensor * float("nan")), "weights that are not finite"),
-        (change_weights(lambda _, tensor: tensor[:1].contiguous()), "does not fit its base"),
-        (lambda run: (run / "adapter/adapter_model.bin").write_bytes(b""), "can run code when it is loaded"),
-        (change_bytes(WEIGHTS, lambda _: b"pickle"), "no adapter in"),
-        (change_json(SETTINGS, peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
+        (change_bytes(WEIGHTS, lambda _: b"pickle"), "is not a safetensors file"),
         (change_json(SETTINGS, megatron_config={"a": 1}), "which imports a module"),
-        (link_to_a_secret, "is a link"),
         (change_bytes("replay.svg", lambda _: b"<text>/home/zaphod/x</text>"), "contains a path of this machine"),
-        (
-            change_bytes("replay.svg", lambda content: content + b"hf_test_owner"),
-            "'replay.svg' is not pushed because it contains",
-        ),
-        (
-            change_bytes("curves.png", lambda content: content + b"hf_test_owner"),
-            "'curves.png' is not pushed because it contains",
-        ),
+        (change_bytes("curves.png", lambda old: old + b"hf_test_owner"), "'curves.png' is not pushed because it contains"),
         (change_json(SETTINGS, peft_version="hf_test_owner"), "'adapter_config.json' is not pushed because it contains a token"),
         (lambda run: (run / "summary.json").unlink(), "holds no finished run (no summary.json)"),
         (change_bytes("summary.json", lambda _: b"["), "cannot be read"),
-        (change_json("summary.json", adapter={"success": float("nan")}), "success = nan"),
-        (change_json("summary.json", hardware="<script>"), "expected a plain name"),
+        (change_json("summary.json", adapter={"success": 1.0}), "are damaged"),
         (change_json("summary.json", base_commit="0" * 64), "has changed since the run was trained"),
-        (
-            change_bytes("config.toml", lambda text: text.replace(b'"pocket"', b'"/home/gone"')),
-            "was a folder that no longer exists",
-        ),
+        (change_bytes("config.toml", lambda text: text.replace(b'"pocket"', b'"/home/gone"')), "a folder that no longer exists"),
     ],
 )
 def test_an_unusable_adapter_or_a_secret_is_refused_in_one_line(
@@ -271,15 +222,6 @@ def test_a_base_must_be_published_with_equal_files(loopback: Loopback, trained: 
     assert json.loads(loopback.files(repo)["adapter_config.json"])["revision"] == commit
 
 
-def test_adapter_and_base_never_overwrite_another_model(loopback: Loopback, trained: Path, base: str) -> None:
-    other = loopback.repository()
-    loopback.owner.call(put, other, {"config.json": b'{"model_type": "llama"}', "model.safetensors": b"weights"})
-    before = loopback.files(base), loopback.files(other)
-    for command in (("adapter", trained, base, "--base", base), ("base", other)):
-        assert "holds something else" in refused(loopback.owner.attempt(msgrpo, "push", *command))
-    assert (loopback.files(base), loopback.files(other)) == before
-
-
 def test_a_base_on_the_hub_is_pinned_and_the_card_has_its_licence(loopback: Loopback, run: Path, base: str) -> None:
     card = loopback.files(base)["README.md"].decode().replace("license: apache-2.0", "license: other\nlicense_name: research")
     commit, repo = loopback.owner.call(put, base, {"README.md": card.encode()}), loopback.repository()
@@ -297,4 +239,3 @@ def test_the_base_is_pushed_once_and_only_with_files_that_it_loads_from(loopback
     local = {path.name: path.read_bytes() for path in pocket_path().iterdir() if path.name != "README.md"}
     assert local.items() <= loopback.files(base).items()
     assert set(loopback.files(base)) == {*local, "README.md", "replay.svg"}
-    assert "unknown flag '--base'" in refused(loopback.owner.attempt(msgrpo, "push", "base", base, "--base", base))

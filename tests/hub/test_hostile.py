@@ -97,17 +97,14 @@ ADAPTERS: dict[str, tuple[Change, str, set[str]]] = {
     "a configuration of megatron": (settings(megatron_config={"a": 1}), "its megatron_config is {'a': 1}, which", {SETTINGS}),
     "arguments for its tokenizer": (settings(tokenizer_kwargs={"trust_remote_code": 1}), "its tokenizer_kwargs", {SETTINGS}),
     "a base at an absolute path": (settings(base_model_name_or_path="/etc"), f"'/etc' {NO_REPOSITORY}", {SETTINGS}),
-    "a base at home": (settings(base_model_name_or_path="~/secret"), NO_REPOSITORY, {SETTINGS}),
     "a base above": (settings(base_model_name_or_path="../secret"), NO_REPOSITORY, {SETTINGS}),
     "a base at an address": (settings(base_model_name_or_path="http://127.0.0.1/x"), NO_REPOSITORY, {SETTINGS}),
     "a revision that is a path": (settings(revision="../../../secret"), "its revision", {SETTINGS}),
     "an absurd rank": (settings(r=10**9), "its r is 1000000000, which is out of range", {SETTINGS}),
-    "not JSON": (write(SETTINGS, b"{"), "adapter_config.json is not JSON", {SETTINGS}),
     "deeply nested JSON": (write(SETTINGS, b"[" * 200_000), "adapter_config.json is not JSON", {SETTINGS}),
     "two megabytes": (write(SETTINGS, b"{}" + b" " * 2_000_000), "bytes; expected at most 1,000,000", set()),
     "a pickle": (both(drop(LORA), write("adapter_model.bin", PICKLE)), "has adapter_model.bin, which can run code", {SETTINGS}),
     "a pickle under another name": (write(LORA, PICKLE + b" " * 99), "is not a safetensors file", {SETTINGS, LORA}),
-    "a long header": (write(LORA, (2**40).to_bytes(8, "little") + b"{}"), "is not a safetensors file", {SETTINGS, LORA}),
     "integers": (tensors(lambda tensor: tensor.to(torch.int8)), "is of type I8", {SETTINGS, LORA}),
     "no numbers": (tensors(lambda tensor: tensor * float("nan")), "weights that are not finite", {SETTINGS, LORA}),
     "another shape": (tensors(lambda tensor: tensor[:1].contiguous()), "does not fit its base", {SETTINGS, LORA}),
@@ -117,13 +114,11 @@ ADAPTERS: dict[str, tuple[Change, str, set[str]]] = {
         "import code",
         {SETTINGS, LORA, "msgrpo.json"},
     ),
-    "a format at a path": (write("msgrpo.json", b'{"prompt_format": "../evil"}'), "expected {", {SETTINGS, "msgrpo.json"}),
     "another template": (
         write("msgrpo.json", b'{"prompt_format": "json", "chat_template_kwargs": {"chat_template": "x"}}'),
         "'chat_template' in the msgrpo.json",
         {SETTINGS, "msgrpo.json"},
     ),
-    "nested play settings": (write("msgrpo.json", b"[" * 9_999), "msgrpo.json is not JSON", {SETTINGS, "msgrpo.json"}),
     "long play settings": (write("msgrpo.json", b" " * 10_001), "10,001 bytes; expected at most 10,000", {SETTINGS}),
 }
 """Change of a sound adapter → words of the refusal, and all files that are downloaded. `test_inspection` has every setting."""
@@ -148,13 +143,11 @@ BASES: dict[str, tuple[Change, str, bool]] = {
     "weights elsewhere": (edit(CONFIG, transformers_weights="../x.safetensors"), "its transformers_weights", False),
     "a model larger than its weights": (edit(CONFIG, num_hidden_layers=10**6), "far larger than its weights", False),
     "an index that names a path above": (sharded("../x.safetensors"), "its index names the weights", False),
-    "an index that names a pickle": (sharded("model.bin"), "its index names the weights", False),
     "an index without its files": (sharded("model-9.safetensors"), "no model-9.safetensors", False),
     "a type that writes to the terminal": (edit(CONFIG, model_type="\x1b[2Jgone"), "?[2Jgone", True),
     "a long header": (write(MODEL, (2**40).to_bytes(8, "little") + bytes(3_000_000)), "is not a safetensors file", True),
     # also beside an adapter
     "a vocabulary that is a secret": (edit(TOKENIZER, vocab_file="/etc/passwd"), "its tokenizer's vocab_file", False),
-    "a hidden vocabulary": (edit(TOKENIZER, vocab_file=".env"), "its tokenizer's vocab_file is '.env'", False),
     "arguments for the tokenizer": (edit(TOKENIZER, init_inputs=["/etc/passwd"]), "its tokenizer's init_inputs", False),
     "a template for the terminal": (write(TEMPLATE, b"{{ raise_exception('\x1b[2Jgone') }}"), "work (?[2Jgone)", True),
     "an endless template": (write(TEMPLATE, ENDLESS), "is stopped: it takes more than 0.5 s", True),
@@ -193,7 +186,7 @@ def test_a_hostile_base_is_refused(loopback: Loopback, sound_base: Files, change
     assert downloaded(loopback) <= {CONFIG, TOKENIZER, INDEX} | (set(sound_base) if late else set())
 
 
-@pytest.mark.parametrize("attack", [*BASES][-7:])
+@pytest.mark.parametrize("attack", [*BASES][-6:])
 def test_a_template_and_a_tokenizer_beside_an_adapter_pass_the_same_checks(
     loopback: Loopback, sound_base: Files, sound_adapter: Files, attack: str
 ) -> None:
@@ -213,8 +206,6 @@ def test_code_beside_a_known_architecture_is_not_run(loopback: Loopback, sound_b
 
 
 class Huge(bytes):
-    """A file that claims to be larger than any disk."""
-
     def __len__(self) -> int:
         return 10**12
 
@@ -242,13 +233,7 @@ def test_an_invalid_name_or_revision_never_reaches_the_hub(loopback: Loopback, n
     assert not loopback.requests()
 
 
-def test_an_adapter_whose_base_is_an_adapter_is_refused(loopback: Loopback, sound_adapter: Files) -> None:
-    first = put_here(loopback, sound_adapter)
-    second = put_here(loopback, sound_adapter, settings(base_model_name_or_path=first))
-    assert f"names '{first}' as its base, but that is also an adapter" in refusal(loopback, second)
-
-
-@pytest.mark.parametrize("card", [b"", b"---\nbase_model: org/original\n---\n", b"---\nbase_model: [org/original, org/x]\n---\n"])
+@pytest.mark.parametrize("card", [b"", b"---\nbase_model: [org/original, org/x]\n---\n"])
 def test_quantised_and_gguf_copies_are_answered_with_the_original_on_their_card(
     loopback: Loopback, sound_base: Files, sound_adapter: Files, card: bytes
 ) -> None:
@@ -272,11 +257,8 @@ def test_quantised_and_gguf_copies_are_answered_with_the_original_on_their_card(
 # ---- folders, and downloads that are whole
 
 
-@pytest.mark.parametrize("attack", ["a pickle", "weights elsewhere", "an index that names a path above"])
-def test_a_hostile_folder_is_refused_like_a_hostile_repository(
-    loopback: Loopback, sound_base: Files, tmp_path: Path, attack: str
-) -> None:
-    change, words, _ = BASES[attack]
+def test_a_hostile_folder_is_refused_like_a_hostile_repository(loopback: Loopback, sound_base: Files, tmp_path: Path) -> None:
+    change, words, _ = BASES["weights elsewhere"]
     files = dict(sound_base)
     change(files)
     assert words in refusal(loopback, str(write_files(tmp_path, files)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ def merge(repo: str, number: int) -> None:
 
 
 def runs_in(files: Files) -> set[str]:
-    """Players and tasks of the runs among some files."""
     return {"/".join(path.split("/")[1:4:2]) for path in files if path.startswith("results/")}
 
 
@@ -55,8 +53,9 @@ def test_runs_become_one_commit_in_the_layout_of_eval_and_again_none(loopback: L
     assert kept.items() <= files.items()
     assert loopback.commits(repo, "dataset") == ["Results of random", "initial commit"]
     assert pushed.private
-    copy = write_files(tmp_path, files)  # a download of the dataset
-    assert loopback.owner.call(push_results, copy / "results", repo).changed == ()
+    for path in write_files(tmp_path, files).rglob("*.parquet"):  # a download; another version of the library writes other bytes
+        pq.write_table(pq.read_table(path), path, compression="gzip")
+    assert loopback.owner.call(push_results, tmp_path / "results", repo).changed == ()
 
 
 def test_eval_pushes_what_it_has_played_and_nothing_else_of_its_folder(loopback: Loopback, own: Path) -> None:
@@ -79,7 +78,6 @@ def test_a_second_player_is_added_and_the_first_stays_untouched(loopback: Loopba
     after = loopback.files(repo, "dataset")
     assert {path for path in pushed.changed if not path.startswith("results/greedy/")} == MADE
     assert {path for path in before if after[path] != before[path]} == MADE
-    assert runs_in(after) == {f"{player}/{task}" for player in ("random", "greedy") for task in TASKS}
     shown = [(run["task"], run["player"]) for run in rows_of(loopback, repo)]
     assert shown == [(task, player) for task in TASKS for player in ("greedy", "random")]
 
@@ -124,8 +122,6 @@ def test_a_pull_request_holds_runs_only_and_two_of_them_merge(loopback: Loopback
     asked = [loopback.stranger.call(push_results, folder, repo, create_pr=True) for folder in folders]
     assert [one.pull_request[-2:] for one in asked] == ["/1", "/2"]
     assert all(path.startswith("results/") for one in asked for path in one.changed)
-    again = loopback.stranger.call(push_results, played / "greedy", repo, create_pr=True)
-    assert (again.pull_request, again.changed) == (asked[0].pull_request, ())
     assert runs_in(loopback.files(repo, "dataset")) == {f"random/{task}" for task in TASKS}
 
     for number in (1, 2):
@@ -157,15 +153,6 @@ def test_values_of_other_types_in_a_foreign_identity_do_not_hinder_the_next_push
     assert shown.code == 0, shown.err
 
 
-def test_equal_runs_in_other_bytes_are_the_same_run(loopback: Loopback, own: Path) -> None:
-    """Another version of the Parquet library writes other bytes."""
-    repo = loopback.repository("dataset")
-    loopback.owner.call(push_results, own, repo)
-    for path in own.rglob("*.parquet"):
-        pq.write_table(pq.read_table(path), path, compression="gzip")
-    assert loopback.owner.call(push_results, own, repo).changed == ()
-
-
 # ---- refused runs
 
 
@@ -177,8 +164,7 @@ def leave_open(own: Path) -> None:
 def raise_rewards(own: Path) -> None:
     for path in own.rglob("*.parquet"):
         table = pq.read_table(path)
-        column = table.column_names.index("reward")
-        pq.write_table(table.set_column(column, "reward", pa.array([1.0] * len(table))), path)
+        pq.write_table(table.set_column(table.column_names.index("reward"), "reward", pa.array([1.0] * len(table))), path)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +172,6 @@ def raise_rewards(own: Path) -> None:
     [
         (raise_rewards, "where the rules give 0"),
         (leave_open, "it is not complete"),
-        (lambda own: [path.unlink() for path in own.rglob("steps.parquet")], "it has no steps.parquet"),
         (lambda own: (own / "random").rename(own / "ra ndom"), "is not named <player>"),
     ],
 )
@@ -195,7 +180,7 @@ def test_a_run_that_does_not_replay_is_not_pushed(
 ) -> None:
     spoil(own)
     said = refused(loopback.owner.attempt(msgrpo, "push", "results", own, loopback.repository("dataset")))
-    assert re.search(f"is not pushed: .*{words}", said)
+    assert words in said
     assert not loopback.hub.repositories
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
-import os
 import re
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,20 +13,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
 
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import find_results
 from msgrpo_hub.evaluation.verify import verify_rollouts
-from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.games import episode_seed
 from msgrpo_hub.hub.rollouts import load_rollouts as load_here
 from msgrpo_hub.hub.rollouts import supervised
-from msgrpo_hub.storage.schema import EPISODE_COLUMNS, FORMAT, STEP_COLUMNS
+from msgrpo_hub.storage.schema import CONFIGS, EPISODE_COLUMNS, STEP_COLUMNS
 from msgrpo_hub.storage.shards import shards
 from tests.hub.commands import (
     EPISODES,
     LAKE,
-    RUN,
     files_of,
     load_rollouts,
     load_table,
@@ -47,21 +44,6 @@ warm = LOADS_MODELS
 CARD = {"README.md", "replay.svg"}
 
 
-def train_until(update: int, *arguments: object) -> None:
-    """`msgrpo train`, killed before it learns from an update: its episodes are played and not yet saved."""
-    from msgrpo_hub.training.trainer import Trainer
-
-    gradient, updates = Trainer.gradient, itertools.count(1)
-
-    def learn_or_die(*given: Any) -> Any:
-        if next(updates) == update:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return gradient(*given)
-
-    Trainer.gradient = learn_or_die  # type: ignore[method-assign]
-    msgrpo("train", *arguments)
-
-
 # ---- what arrives
 
 
@@ -76,7 +58,6 @@ def test_a_run_is_one_private_commit_with_a_shard_of_each_table_per_block(loopba
     plain = [re.sub("[0-9a-f]{8,}", "…", name) for name in sorted(names["steps"])]
     assert plain == [f"train-…-{n:05d}-{n:05d}-….parquet" for n in (1, 2, 3)]
     assert loopback.commits(repo, "dataset") == [f"{EPISODES} episodes of {LAKE}", "initial commit"]
-    assert loopback.refs(repo, "dataset") == dict.fromkeys(("refs/heads/main", f"refs/tags/{FORMAT}"), pushed.commit)
 
 
 def test_examples_for_fine_tuning_are_the_parsed_replies_of_the_kept_episodes(saved: Path) -> None:
@@ -116,14 +97,12 @@ def test_the_episodes_come_back_equal_and_are_of_one_commit(loopback: Loopback, 
 
 
 def test_a_row_has_the_advantage_and_selection_of_its_episode(loopback: Loopback, saved: Path) -> None:
-    """Advantages are recomputed from rewards and penalties; the configuration says how many are selected."""
     repo = loopback.repository("dataset")
     loopback.owner.call(push_rollouts, saved, repo)
     files, groups = loopback.files(repo, "dataset"), dict[tuple[int, int], list[dict[str, Any]]]()
     for head in rows(files, "default"):
         groups.setdefault((head["update"], head["seed"]), []).append(head)
     assert sorted(update for update, _ in groups) == [1, 1, 2, 2, 3, 3]
-    varied = 0
     for group in groups.values():
         assert [head["member"] for head in group] == list(range(8))
         returns = [head["reward"] - head["unreadable"] - head["truncated_replies"] for head in group]
@@ -132,12 +111,7 @@ def test_a_row_has_the_advantage_and_selection_of_its_episode(loopback: Loopback
         expected = [(value - mean) / (spread + 1e-8) if spread else 0.0 for value in returns]
         assert [head["advantage"] for head in group] == pytest.approx(expected, abs=1e-5)
         assert sum(head["selected"] for head in group) == (4 if spread else 0)
-        varied += spread > 0
-    assert varied
-    for step in rows(files, "steps"):
-        assert step["prompt"][1]["content"].startswith(f"Current Observation:\n{step['observation']}\n")
-        assert set(step["optimal_actions"]) <= set(make_game(LAKE).actions)
-        assert (step["regret"] == 0) == (step["action"] in step["optimal_actions"]) or step["action"] is None
+    assert any(head["selected"] for group in groups.values() for head in group)
 
 
 def test_an_evaluation_becomes_its_splits_with_advantage_and_selection_left_empty(loopback: Loopback, evaluated: Path) -> None:
@@ -159,15 +133,15 @@ def test_an_evaluation_becomes_its_splits_with_advantage_and_selection_left_empt
 
 
 def test_more_training_adds_files_in_one_commit_and_rewrites_none(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
-    run, repo = tmp_path / "run", loopback.repository("dataset")
-    assert loopback.owner.attempt(train_until, 3, *RUN.split(), "--output-dir", run).code == -signal.SIGKILL
+    run, repo = Path(shutil.copytree(saved, tmp_path / "run")), loopback.repository("dataset")
+    for path in (run / "rollouts").rglob("*-00003.parquet"):  # before the last update
+        path.unlink()
+    save_file({}, run / "checkpoint.safetensors", {"progress": '{"updates": 2}'})
     loopback.owner.call(push_rollouts, run, repo)
     before = loopback.files(repo, "dataset")
-    assert len(before) == len(CARD) + 2 * 2
     assert len(loopback.owner.call(load_rollouts, repo)) == 2 * 2 * 8
 
-    assert loopback.owner.attempt(msgrpo, "train", "--resume", "--output-dir", run).code == 0
-    second = loopback.owner.call(push_rollouts, run, repo)
+    second = loopback.owner.call(push_rollouts, saved, repo)
     after = loopback.files(repo, "dataset")
     changed = {name for name in before if before[name] != after[name]}
     assert "README.md" in changed <= CARD
@@ -209,20 +183,8 @@ def test_a_new_dataset_is_private_unless_asked_and_an_old_one_keeps_its_visibili
     assert (done.code, done.out) == (0, f"{loopback.endpoint}/datasets/{repo}\n"), done.err
     assert loopback.commits(repo, "dataset")[0] == "Mine"
     assert not loopback.owner.call(push_rollouts, evaluated, repo).private
-    assert json.loads(loopback.owner.attempt(msgrpo, *command, "--json").out)["commit"]
     assert loopback.nobody.call(load_rollouts, repo)
     assert "is public, not private as requested" in refused(loopback.owner.attempt(msgrpo, *command, "--private"))
-    told = loopback.owner.attempt(msgrpo, "push", "rollouts", evaluated, loopback.repository("dataset"))
-    assert " is private, at " in told.err
-
-
-def test_a_pull_request_and_a_branch_leave_main_alone(loopback: Loopback, evaluated: Path) -> None:
-    repo = loopback.repository("dataset")
-    assert loopback.owner.call(push_rollouts, evaluated, repo, create_pr=True).pull_request
-    loopback.owner.call(push_rollouts, evaluated, repo, revision="evaluations")
-    assert loopback.files(repo, "dataset") == {}
-    assert len(loopback.files(repo, "dataset", "evaluations")) == 10
-    assert len(loopback.owner.call(load_rollouts, repo, revision="evaluations")) == 14
 
 
 def test_a_dry_run_writes_exactly_what_a_push_sends_and_needs_no_login(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
@@ -252,42 +214,32 @@ def test_no_path_or_name_of_the_machine_is_pushed(loopback: Loopback, saved: Pat
 
 # ---- records that do not replay, and other files
 
-Rows = list[dict[str, Any]]
-Change = Callable[[Rows, Rows], Any]
-"""Changes the rows of episodes and of steps."""
 
-
-def copy_of(saved: Path, folder: Path, change: Change) -> Path:
-    """The episodes of the run's first update with changed rows."""
-    tables = [pq.ParquetFile(path).read() for path in shards(saved)[0]]
-    heads, steps = (table.to_pylist() for table in tables)
-    change(heads, steps)
-    for config, table, changed in zip(("default", "steps"), tables, (heads, steps), strict=True):
-        (folder / config).mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist(changed, schema=table.schema), folder / config / "train-00001.parquet")
-    return folder
-
-
-def forge_success(heads: Rows, steps: Rows) -> None:
+def forge_success(heads: list[dict[str, Any]], steps: list[dict[str, Any]]) -> None:
     lost = next(head for head in heads if not head["success"])
     for row in (lost, *(row for row in steps if (row["seed"], row["member"]) == (lost["seed"], lost["member"]))):
         row["success"] = True
 
 
-FORGED: dict[str, tuple[Change, str]] = {
-    "a success": (forge_success, "the record has success = True, where the rules say otherwise"),
-    "a reply": (lambda _, steps: next(row for row in steps if row["action"]).update(reply="?"), "its reply does not parse to"),
-    "a reward": (lambda _, steps: steps[0].update(reward=steps[0]["reward"] + 1), "where the rules give 0"),
-}
-
-
-@pytest.mark.parametrize(("change", "words"), FORGED.values(), ids=FORGED)
-def test_a_forged_record_is_found_and_not_loaded(change: Change, words: str, saved: Path, tmp_path: Path) -> None:
-    assert len(load_here(copy_of(saved, tmp_path / "untouched", lambda *_: None))) == 16
-    folder = copy_of(saved, tmp_path / "forged", change)
-    assert words in "; ".join(problem for row in verify_rollouts(folder) for problem in row["problems"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (forge_success, "the record has success = True, where the rules say otherwise"),
+        (lambda _, steps: next(row for row in steps if row["action"]).update(reply="?"), "its reply does not parse to"),
+        (lambda _, steps: steps[0].update(reward=steps[0]["reward"] + 1), "where the rules give 0"),
+    ],
+    ids=["a success", "a reply", "a reward"],
+)
+def test_a_forged_record_is_found_and_not_loaded(change: Callable[..., Any], words: str, saved: Path, tmp_path: Path) -> None:
+    tables = {config: pq.ParquetFile(path).read() for config, path in zip(CONFIGS, shards(saved)[0], strict=True)}
+    rows = {config: table.to_pylist() for config, table in tables.items()}
+    change(rows["default"], rows["steps"])
+    for config, table in tables.items():
+        (tmp_path / config).mkdir()
+        pq.write_table(pa.Table.from_pylist(rows[config], schema=table.schema), tmp_path / config / "train-00001.parquet")
+    assert words in "; ".join(problem for row in verify_rollouts(tmp_path) for problem in row["problems"])
     with pytest.raises(UserError, match=words):
-        load_here(folder)
+        load_here(tmp_path)
 
 
 def test_a_tampered_download_fails_verification_and_is_not_pushed(loopback: Loopback, saved: Path, tmp_path: Path) -> None:
@@ -317,9 +269,8 @@ def test_a_malformed_dataset_or_one_without_rollouts_is_refused_in_one_line(loop
     assert (done.error, "no rollouts in" in done.message) == ("UserError", True)
     assert not loopback.requests("GET .*/resolve/")
     loopback.owner.call(push_rollouts, evaluated, repo)
-    for config in ("steps", "default"):
-        broken = {name: b"import os" for name in loopback.files(repo, "dataset") if name.startswith(config)}
-        loopback.owner.call(put, repo, broken, "dataset")
-        done = loopback.owner.attempt(load_rollouts, repo)
-        assert done.error == "UserError"
-        assert re.fullmatch(".*cannot be read .*: expected Parquet in the format msgrpo-episodes-v2.*", done.message)
+    broken = {name: b"import os" for name in loopback.files(repo, "dataset") if name.startswith("steps")}
+    loopback.owner.call(put, repo, broken, "dataset")
+    done = loopback.owner.attempt(load_rollouts, repo)
+    assert done.error == "UserError"
+    assert re.fullmatch(".*cannot be read .*: expected Parquet in the format msgrpo-episodes-v2.*", done.message)

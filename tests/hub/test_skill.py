@@ -12,7 +12,6 @@ from pathlib import Path
 import msgrpo_hub.cli
 from tests.hub.commands import msgrpo, warm
 from tests.hub_server.lanes import Loopback
-from tests.test_docs import blocks
 
 __all__ = ["warm"]
 
@@ -24,13 +23,11 @@ SHORT = (
 
 
 def lines() -> list[str]:
-    """The command lines of the skill."""
     fenced = re.findall(r"```bash\n(.*?)```", SKILL.read_text(encoding="utf-8"), re.DOTALL)
     return [line for block in fenced for line in block.splitlines()]
 
 
 def run_line(line: str, folder: str) -> None:
-    """A command of the skill in the client's process, in a folder."""
     os.chdir(folder)
     command, _, target = line.partition(" > ")
     arguments = shlex.split(command)[1:]
@@ -53,7 +50,3 @@ def test_every_command_of_the_skill_runs_and_prints_json(loopback: Loopback, tmp
         assert "\nNext: " in done.err, line
         if "--json" in line.split():
             assert json.loads(done.out), line
-
-
-def test_all_commands_of_the_skill_are_in_these_blocks() -> None:
-    assert [line.partition(" > ")[0] for line in lines()] == blocks(SKILL.read_text(encoding="utf-8"))

@@ -33,36 +33,26 @@ def push(files: dict[str, bytes], target: Target, *, as_folder: bool = True, **o
 
 
 def said(finished: Finished) -> str:
-    """The one line of a `UserError`."""
     assert finished.error == "UserError", finished.err
     assert "\n" not in finished.message
     return finished.message
 
 
-def test_a_folder_becomes_one_commit_with_its_tags_and_again_none(loopback: Loopback) -> None:
+def test_a_folder_becomes_one_commit_and_again_none_and_only_changes_are_sent(loopback: Loopback) -> None:
     repo = loopback.repository()
-    pushed, again = (loopback.owner.call(push, SMALL, Target(repo_id=repo, private=True), tags=("step-3", "v1")) for _ in "12")
+    pushed, again = (loopback.owner.call(push, SMALL, Target(repo_id=repo, private=True)) for _ in "12")
     assert (loopback.files(repo), loopback.commits(repo)) == (SMALL, ["A push", "initial commit"])
-    assert loopback.refs(repo) == dict.fromkeys(("refs/heads/main", "refs/tags/step-3", "refs/tags/v1"), pushed.commit)
     assert (pushed.changed, pushed.private) == (tuple(sorted(SMALL)), True)
     assert (again.changed, again.commit) == ((), pushed.commit)
-
-
-def test_only_changes_are_sent_and_the_tag_moves(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1", "step-1"))
     loopback.world.requests.clear()
-    pushed = loopback.owner.call(push, SMALL | {"data/a.txt": b"b"}, Target(repo_id=repo), tags=("v1",))
-    assert pushed.changed == ("data/a.txt",)
+    assert loopback.owner.call(push, SMALL | {"data/a.txt": b"b"}, Target(repo_id=repo)).changed == ("data/a.txt",)
     assert not loopback.requests("PUT ")
-    refs = loopback.refs(repo)
-    assert refs["refs/tags/v1"] == refs["refs/heads/main"] == pushed.commit != refs["refs/tags/step-1"]
 
 
 def test_owned_files_that_the_push_does_not_have_are_removed_and_others_stay(loopback: Loopback) -> None:
     repo = loopback.repository()
     loopback.owner.call(put, repo, {"data/old.txt": b"", "data.txt": b"", "mine.txt": b"", "replay.svg": b""})
-    loopback.owner.call(push, SMALL, Target(repo_id=repo), replaces=("data/", "replay.svg"))
+    loopback.owner.call(push, SMALL, Target(repo_id=repo), replaces=("replay.svg",))
     assert set(loopback.files(repo)) == {*SMALL, "data.txt", "mine.txt"}
     assert len(loopback.commits(repo)) == 3
 
@@ -71,22 +61,9 @@ def test_owned_files_that_the_push_does_not_have_are_removed_and_others_stay(loo
 def test_a_push_that_failed_at_the_commit_is_repeated_by_the_same_call(loopback: Loopback, fault: dict[str, int]) -> None:
     repo = loopback.repository()
     loopback.fail(COMMIT, **fault)
-    assert "run the same command again" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), tags=("v1",)))
-    assert "refs/tags/v1" not in loopback.refs(repo)
-    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1",))
+    assert "run the same command again" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo)))
+    loopback.owner.call(push, SMALL, Target(repo_id=repo))
     assert (loopback.files(repo), loopback.commits(repo)) == (SMALL, ["A push", "initial commit"])
-    assert loopback.refs(repo)["refs/tags/v1"] == pushed.commit
-
-
-def test_a_push_that_failed_between_commit_and_tags_is_finished_by_the_same_call(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.owner.call(push, {"a.txt": b"old"}, Target(repo_id=repo), tags=("v1",))
-    loopback.fail("POST .*/tag/", times=9)
-    assert "HTTP 503" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), tags=("v1",)))
-    loopback.world.faults.clear()
-    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo), tags=("v1",))
-    assert (pushed.changed, loopback.refs(repo)["refs/tags/v1"]) == ((), pushed.commit)
-    assert loopback.commits(repo) == ["A push", "A push", "initial commit"]
 
 
 def test_after_a_race_the_push_commits_onto_the_new_head_and_after_two_it_is_refused(loopback: Loopback) -> None:
@@ -100,31 +77,19 @@ def test_after_a_race_the_push_commits_onto_the_new_head_and_after_two_it_is_ref
     assert "new.txt" not in loopback.files(repo)
 
 
-def test_a_pull_request_by_a_stranger_leaves_main_alone_and_is_opened_once(loopback: Loopback) -> None:
-    repo = loopback.repository()
+def test_a_pull_request_by_a_stranger_and_a_branch_leave_main_alone(loopback: Loopback) -> None:
+    repo, main = loopback.repository(), {"a.txt": b"1"}
     loopback.owner.call(create, repo, private=False)
-    loopback.owner.call(put, repo, {"a.txt": b"1"})
-    target = Target(repo_id=repo, create_pr=True)
-    first, again = (loopback.stranger.call(push, SMALL, target, tags=("v1",)) for _ in "12")
-    assert loopback.files(repo) == {"a.txt": b"1"}
-    assert set(loopback.refs(repo)) == {"refs/heads/main", "refs/pr/1"}
-    assert first.pull_request.endswith("/discussions/1")
-    assert (first.pull_request, first.commit) == (again.pull_request, again.commit)
-    assert (first.changed, again.changed) == (tuple(sorted(SMALL)), ())
-    assert loopback.files(repo, revision="refs/pr/1") == {"a.txt": b"1", **SMALL}
-    other = loopback.stranger.call(push, SMALL | {"data/a.txt": b"b"}, target)
-    assert other.pull_request.endswith("/discussions/2")
+    loopback.owner.call(put, repo, main)
+    asked = loopback.stranger.call(push, SMALL, Target(repo_id=repo, create_pr=True))
+    assert asked.pull_request.endswith("/discussions/1")
+    assert asked.changed == tuple(sorted(SMALL))
+    loopback.owner.call(push, SMALL, Target(repo_id=repo, revision="exp/1"))
+    assert loopback.files(repo, revision="refs/pr/1") == loopback.files(repo, revision="exp/1") == main | SMALL
+    assert loopback.files(repo) == main
 
 
-def test_a_branch_is_made_and_main_stays(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo, revision="exp/1"))
-    assert loopback.refs(repo)["refs/heads/exp/1"] == pushed.commit
-    assert loopback.files(repo) == {}
-
-
-@pytest.mark.parametrize("kind", ["model", "dataset"])
-@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize(("kind", "private"), [("model", True), ("dataset", False)])
 def test_a_new_repository_has_the_requested_visibility_and_an_old_one_must_have_it(
     loopback: Loopback, kind: Any, private: bool
 ) -> None:
@@ -157,9 +122,6 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> No
     for client, where, words in cases:
         assert words in said(client.attempt(push, SMALL, Target(repo_id=where)))
     assert ("model", repo) not in loopback.hub.repositories
-    bad = SMALL | {"README.md": b"---\nlicense: nope\n---\n"}
-    assert "the Hub refuses the card" in said(loopback.owner.attempt(push, bad, Target(repo_id=repo)))
-    assert loopback.files(repo) == {}
 
 
 # ---- what may leave the machine
@@ -180,11 +142,8 @@ TOKEN = b"hf_" + b"a1B2" * 8
         ("a.parquet", b"\0\1" + TOKEN + b"\0", "a token"),
         ("a.safetensors", b"\0my-secret\0", "a token"),
         ("adapter_model.bin", b"", "can run code"),
-        ("deep/a.pkl", b"", "can run code"),
         (".env", b"", "is not pushed"),
-        (".git/config", b"", "is not pushed"),
         ("a\nb.txt", b"", "is not pushed"),
-        ("a$(reboot).txt", b"", "is not pushed"),
     ],
 )
 def test_files_that_must_not_leave_the_machine_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
@@ -198,23 +157,16 @@ def test_files_that_must_not_leave_the_machine_are_refused(tmp_path: Path, name:
         assert "a1B2a1B2" not in str(refusal.value)
 
 
-def test_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "replay.svg").symlink_to("/etc/hostname")
-    with pytest.raises(UserError, match="is a link"):
-        check_files(files_in(tmp_path))
-
-
 @pytest.mark.parametrize("content", [b"https://example.org/home/ada", b"<g></tmp/>", b"a/home/b", b"hf_short", b""])
 def test_harmless_lookalikes_of_secrets_are_pushed(content: bytes) -> None:
     check_files({"a.md": content})
 
 
-@pytest.mark.parametrize("as_folder", [True, False])
-def test_a_refused_file_creates_neither_a_repository_nor_a_branch(loopback: Loopback, as_folder: bool) -> None:
+def test_a_refused_file_creates_neither_a_repository_nor_a_branch(loopback: Loopback) -> None:
     repo, files = loopback.repository(), {"a.txt": TOKEN}
-    assert "contains a token" in said(loopback.owner.attempt(push, files, Target(repo_id=repo), as_folder=as_folder))
+    assert "contains a token" in said(loopback.owner.attempt(push, files, Target(repo_id=repo)))
     assert not loopback.hub.repositories
     loopback.owner.call(create, repo)
     target = Target(repo_id=repo, revision="exp/1")
-    assert "contains a token" in said(loopback.owner.attempt(push, files, target, as_folder=as_folder))
+    assert "contains a token" in said(loopback.owner.attempt(push, files, target, as_folder=False))
     assert set(loopback.refs(repo)) == {"refs/heads/main"}

@@ -32,13 +32,11 @@ class Fault:
     """Sent instead of the answer; 0 answers the request."""
     message: str = "Service Unavailable"
     times: int = 1
-    """Number of requests that fail."""
     after: int = 0
     """Number of matching requests that pass first."""
     truncate: int | None = None
     """With status 0, the connection breaks after this many bytes of the answer's body."""
     before: Callable[[], object] | None = None
-    """Called just before the request."""
 
 
 @dataclass

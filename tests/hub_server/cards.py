@@ -15,7 +15,6 @@ from tests.hub_server.routing import Ask, route
 FRONT_MATTER = re.compile(r"\A\s*---\r?\n(.*?)\r?\n?---\s*?(?:\r?\n|\Z)", re.DOTALL)
 REPO_ID = re.compile(r"(?!-|\.)(?:[\w.-]+/)?[\w.-]{1,96}(?<!-|\.)", re.ASCII)
 LICENSES = {"apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "gpl-3.0", "gemma", "llama3.2", "other", "unknown"}
-COLORS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 SDKS = {"gradio", "docker", "static", "streamlit"}
 
 
@@ -25,12 +24,11 @@ def front_matter(content: str) -> Any:
 
 
 def errors_of(kind: str, metadata: Any) -> Iterator[str]:
-    """The messages of the Hub about front matter."""
     if not isinstance(metadata, dict):
         yield "metadata must be a YAML mapping"
         return
     values = {key: value if isinstance(value, list) else [value] for key, value in metadata.items()}
-    choices = {"license": LICENSES} | ({"sdk": SDKS, "colorFrom": COLORS, "colorTo": COLORS} if kind == "space" else {})
+    choices = {"license": LICENSES} | ({"sdk": SDKS} if kind == "space" else {})
     for key, allowed in choices.items():
         if not {*values.get(key, ())} <= allowed:
             yield f'"{key}" must be one of [{", ".join(sorted(allowed))}]'
@@ -52,11 +50,6 @@ def errors_of(kind: str, metadata: Any) -> Iterator[str]:
 
 
 def check_card(kind: str, content: str) -> tuple[list[str], list[str]]:
-    """Errors and warnings about a card.
-
-    >>> check_card("model", "---\\nlicense: nope\\n---\\n# A card")[0][0][:35]
-    '"license" must be one of [apache-2.'
-    """
     if not FRONT_MATTER.match(content):
         return [], ["empty or missing yaml metadata in repo card"]
     try:

@@ -33,13 +33,10 @@ class ClientError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """The outcome of a call."""
-
     code: int
     """Exit status; a negative number is the signal that ended the process."""
     value: Any
     error: str | None
-    """Name of the exception, if any."""
     message: str
     out: str
     err: str
@@ -81,8 +78,6 @@ class Process:
 
 @dataclass(frozen=True)
 class Client:
-    """A user: a process, and a token in its environment."""
-
     process: Process
     token: str | None = field(repr=False)
     """None without a login."""

@@ -19,7 +19,6 @@ from tests.hub_server.store import LFS_SIZE, LFS_SUFFIXES, USERS, Blob, Commit, 
 
 
 def entries(commit: Commit) -> dict[str, dict[str, Any]]:
-    """Path → a file or folder in the format of trees."""
     found: dict[str, dict[str, Any]] = {}
     for path, blob in commit.files.items():
         for folder in (path[:end] for end, character in enumerate(path) if character == "/"):
@@ -100,7 +99,6 @@ def preupload(ask: Ask) -> dict[str, Any]:
 
 @route("/{kind}s/{namespace}/{name}/info/lfs/objects/batch", "POST", need="propose")
 def lfs_batch(ask: Ask) -> JSONResponse:
-    """Where to send each object that is not stored yet."""
     place, objects = ask.url(f"/_lfs/{ask.repository.kind}s/{ask.repository.id}"), []
     for wanted in ask.json()["objects"]:
         upload = {"actions": {"upload": {"href": f"{place}/{wanted['oid']}"}}}
@@ -146,17 +144,6 @@ def commit(ask: Ask) -> dict[str, Any]:
         request = {"pullRequestUrl": f"{page}/discussions/{repository.pull_requests}"}
     made = repository.put(ref, changes, header["summary"], ask.user)
     return {"success": True, "commitOid": made.oid, "commitUrl": f"{page}/commit/{made.oid}", **request}
-
-
-@route(REPOSITORY + "/discussions", need="read")
-def list_requests(ask: Ask) -> dict[str, Any]:
-    """The open pull requests; closed ones have no ref."""
-    repo, opened = {"name": ask.repository.id, "type": ask.repository.kind}, []
-    for ref, commit in ask.repository.refs.items():
-        if ref.startswith("refs/pr/"):
-            about = {"num": int(ref.rpartition("/")[2]), "title": commit.title, "author": {"name": commit.author}, "repo": repo}
-            opened.append(about | {"status": "open", "createdAt": commit.date, "isPullRequest": True})
-    return {"discussions": opened, "count": len(opened), "start": 0}
 
 
 @route(REPOSITORY + "/discussions/{number}/merge", "POST", need="write")

@@ -1,4 +1,4 @@
-"""Users, repositories, branches, tags and Spaces."""
+"""Users, repositories, branches and Spaces."""
 
 from __future__ import annotations
 
@@ -65,19 +65,8 @@ def info(ask: Ask) -> dict[str, Any]:
     return {key: value for key, value in described.items() if not wanted or key in ("id", *wanted)}
 
 
-@route(REPOSITORY + "/refs", need="read")
-def list_refs(ask: Ask) -> dict[str, Any]:
-    def under(prefix: str) -> list[dict[str, str]]:
-        refs = ask.repository.refs.items()
-        own = [(ref, commit.oid) for ref, commit in refs if ref.startswith(prefix)]
-        return [{"name": ref.removeprefix(prefix), "ref": ref, "targetCommit": oid} for ref, oid in own]
-
-    return {"branches": under("refs/heads/"), "tags": under("refs/tags/"), "converts": []}
-
-
 @route(REPOSITORY + "/super-squash/{ref}", "POST", need="write")
 def super_squash(ask: Ask) -> dict[str, Any]:
-    """Replaces the history of a branch by one commit."""
     repository, branch = ask.repository, f"refs/heads/{ask.part('ref')}"
     head = repository.refs.pop(branch)
     if not repository.refs:
@@ -87,21 +76,11 @@ def super_squash(ask: Ask) -> dict[str, Any]:
 
 
 @route(REPOSITORY + "/branch/{ref}", "POST", need="write")
-@route(REPOSITORY + "/tag/{revision}", "POST", need="write")
-def add_ref(ask: Ask) -> dict[str, Any]:
-    """The path names a branch and the body its start; for a tag it is the other way round."""
-    repository, branch, body = ask.repository, ask.part("ref"), ask.json()
-    ref = f"refs/heads/{branch}" if branch else f"refs/tags/{body['tag']}"
-    if ref in repository.refs:
+def add_branch(ask: Ask) -> dict[str, Any]:
+    ref = f"refs/heads/{ask.part('ref')}"
+    if ref in ask.repository.refs:
         raise HubError(409, f"Reference already exists: {ref}")
-    repository.refs[ref] = repository.find(body.get("startingPoint", "main") if branch else ask.part("revision"))
-    return {}
-
-
-@route(REPOSITORY + "/tag/{tag}", "DELETE", need="write")
-def delete_tag(ask: Ask) -> dict[str, Any]:
-    if not ask.repository.refs.pop(f"refs/tags/{ask.part('tag')}", None):
-        raise HubError(404, "Reference not found", "RevisionNotFound")
+    ask.repository.refs[ref] = ask.repository.find(ask.json().get("startingPoint", "main"))
     return {}
 
 

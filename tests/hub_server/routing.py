@@ -22,8 +22,6 @@ WEB = {"model": "", "dataset": "datasets/", "space": "spaces/"}
 
 @dataclass
 class Ask:
-    """A request and its sender."""
-
     request: Request
     hub: Hub
     body: bytes
@@ -64,7 +62,7 @@ class Ask:
         if not found or (found.private and self.user != found.owner):  # the Hub does not reveal private repositories
             status, message = (404, "Repository not found") if self.user else (401, "Invalid username or password.")
             raise HubError(status, message, "RepoNotFound")
-        if need == "download" and found.gated and self.user not in {found.owner, *found.granted}:
+        if need == "download" and found.gated and self.user != found.owner:
             raise HubError(403 if self.user else 401, f"Access to {found.id} is restricted: ask for access.", "GatedRepo")
         if need in ("write", "propose"):
             self.check_write()
@@ -93,6 +91,5 @@ def route(path: str, method: str = "GET", need: str = "") -> Callable[[Callable[
 
 
 async def refuse(_: Request, error: Exception) -> Response:
-    """A `HubError` as a response."""
     assert isinstance(error, HubError)
     return JSONResponse({"error": str(error)}, error.status, error.headers)

@@ -11,7 +11,6 @@ from typing import Any
 
 LFS_SUFFIXES = ("bin", "gz", "npy", "npz", "onnx", "parquet", "pkl", "pt", "pth", "safetensors", "tar", "zip")
 LFS_SIZE = 10_000_000
-"""Size in bytes above which every file is stored in LFS."""
 
 
 def now() -> str:
@@ -77,19 +76,14 @@ class Commit:
 
 @dataclass(kw_only=True)
 class Repository:
-    """A model, dataset or Space."""
-
     kind: str
     id: str
     private: bool = False
     gated: str = ""
-    """How access is granted: "auto" or "manual"; empty for everybody."""
-    granted: set[str] = field(default_factory=set)
-    """Users with access to a gated repository."""
+    """"manual" if only the owner may download."""
     refs: dict[str, Commit] = field(default_factory=dict)
-    """By full name: refs/heads/main, refs/tags/v1, refs/pr/1."""
+    """By full name: refs/heads/main, refs/pr/1."""
     known: dict[str, Commit] = field(default_factory=dict)
-    """All commits, by oid."""
     objects: dict[str, bytes] = field(default_factory=dict)
     """Content uploaded to LFS, by SHA-256."""
     pull_requests: int = 0
@@ -109,8 +103,8 @@ class Repository:
         return self.refs["refs/heads/main"]
 
     def find(self, revision: str) -> Commit:
-        """The commit of a branch, tag, pull request or oid. Raises `HubError` for any other name."""
-        names = (revision, f"refs/heads/{revision}", f"refs/tags/{revision}")
+        """The commit of a branch, pull request or oid. Raises `HubError` for any other name."""
+        names = (revision, f"refs/heads/{revision}")
         found = [self.refs[name] for name in names if name in self.refs]
         if not found and revision not in self.known:
             raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
@@ -133,13 +127,9 @@ USERS = {OWNER: "ada", READER: "ada", STRANGER: "bob"}
 
 @dataclass(kw_only=True)
 class Hub:
-    """Everything on the Hub."""
-
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
     """By kind and id."""
     jobs: dict[str, Any] = field(default_factory=dict)
     """By id: `jobs.Job`."""
     runner: Any = None
     """`jobs.Runner`; without one a job waits forever."""
-    hardware: list[dict[str, Any]] = field(default_factory=list)
-    """Machines for jobs; empty for `jobs.HARDWARE`."""

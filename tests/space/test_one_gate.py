@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from msgrpo_hub.downloads.fetching import list_files, read_settings
+from msgrpo_hub.downloads.fetching import list_files
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.adapters import read_adapter
 
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("changes", [{}, *REFUSED.values()], ids=["sound", *REFUSED])
 def test_a_push_and_the_space_refuse_exactly_what_the_gate_refuses(changes: dict[str, Any], folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps(PLAIN | changes))
-    gate = refusal(lambda: read_settings(list_files(str(folder))))
+    gate = refusal(lambda: list_files(str(folder)).read("adapter_config.json"))
     assert bool(gate) == bool(changes)
     assert refusal(lambda: read_adapter(folder)) == gate
     assert refusal(lambda: players.pinned(str(folder))) == gate
