@@ -31,6 +31,7 @@ from msgrpo_hub.downloads.inspection import PLAY_SETTINGS
 from msgrpo_hub.downloads.names import built_in_adapters, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import task_hash
+from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.adapter_card import LOCAL, RESULTS, FinishedRun, read_run, render_adapter, task_score
 from msgrpo_hub.hub.bases import Base, find_base
 from msgrpo_hub.hub.uploading import Pushed, Target, Where, check_repo_id, check_token, upload
@@ -48,6 +49,7 @@ _OWNED = (
 """The files that a push owns. It removes the files of an earlier push that it does not have."""
 
 
+@checked
 def push_adapter(
     output_dir: str | Path,
     repo_id: str,

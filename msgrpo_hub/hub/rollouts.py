@@ -51,6 +51,7 @@ Shard = tuple[str, Origin, Iterator[list[Rollout]]]
 """Episodes that become one file per configuration: its name, their origin, and the episodes, read in parts to bound memory."""
 
 
+@checked
 def push_rollouts(output_dir: str | Path, repo_id: str, *, commit_message: str | None = None, **where: Unpack[Where]) -> Pushed:
     """Pushes the episodes of a run as a dataset, in one commit.
 
