@@ -1,14 +1,12 @@
 """Credits beside the paper's: how the return of an episode becomes an advantage of each of its steps.
 
-A credit of your own is a function `(groups, returns, context) → advantages`, or an object with a method `advantages`. A
-credit that learns also has a state and an update (`LearningCredit`). The sampler always selects episodes by
-|A_j| of their returns.
+A credit of your own is a function `(groups, returns, context) → advantages`, or an object that can be called so. A credit that
+learns also has a state and an update (`LearningCredit`). The sampler always selects episodes by |A_j| of their returns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -17,8 +15,8 @@ from torch import Tensor
 from msgrpo_hub.episode import Group, Step
 from msgrpo_hub.msgrpo import Credit as Credit
 from msgrpo_hub.msgrpo import CreditContext as CreditContext
-from msgrpo_hub.msgrpo import CreditFunction, group_advantages, whole_episode
 from msgrpo_hub.msgrpo import StepAdvantages as StepAdvantages
+from msgrpo_hub.msgrpo import group_advantages, whole_episode
 
 # Shapes: G episodes of a group, S steps of an episode.
 
@@ -55,38 +53,36 @@ def reward_to_go(groups: Sequence[Group], returns: Sequence[Tensor], context: Cr
     return result
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnchorState:
+def anchor_state(
+    groups: Sequence[Group],
+    returns: Sequence[Tensor],
+    context: CreditContext,
+    omega: float = 1.0,
+    key: Callable[[Step, int], Hashable] = lambda step, turn: (step.observation, turn),
+) -> StepAdvantages:
     """GiGPO (arXiv 2505.10978): A_E + ω·A_S, the episode's advantage plus the step's advantage among steps from the same state.
 
-    A_S compares the undiscounted returns to go, including Φ, of all steps of the group with the same key. It is normalised
-    like A_E. A step with a unique key has A_S = 0.
+    A_S compares the undiscounted returns to go, including Φ, of all steps of the group with the same `key(step, turn)`, by
+    default the board and the turn. It is normalised like A_E. A step with a unique key has A_S = 0.
     """
-
-    omega: float = 1.0
-    """ω, the weight of the step's own advantage."""
-    key: Callable[[Step, int], Hashable] = lambda step, turn: (step.observation, turn)
-    """(step, turn) → key; two states of a group are the same if their keys are equal. By default the board and the turn."""
-
-    def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
-        result = []
-        for group, of_episodes in zip(groups, whole_episode(groups, returns, context), strict=True):
-            to_go = [context.returns_to_go(episode) for episode in group.episodes]
-            of_steps = [torch.zeros_like(returns) for returns in to_go]
-            anchors: dict[Hashable, list[tuple[int, int]]] = {}
-            for j, episode in enumerate(group.episodes):
-                for turn, step in enumerate(episode.steps):
-                    anchors.setdefault(self.key(step, turn), []).append((j, turn))
-            for indices in anchors.values():
-                compared = group_advantages(torch.stack([to_go[j][turn] for j, turn in indices]), context.scale)
-                for (j, turn), advantage in zip(indices, compared, strict=True):
-                    of_steps[j][turn] = advantage
-            result.append([a + self.omega * b for a, b in zip(of_episodes, of_steps, strict=True)])
-        return result
+    result = []
+    for group, of_episodes in zip(groups, whole_episode(groups, returns, context), strict=True):
+        to_go = [context.returns_to_go(episode) for episode in group.episodes]
+        of_steps = [torch.zeros_like(returns) for returns in to_go]
+        anchors: dict[Hashable, list[tuple[int, int]]] = {}
+        for j, episode in enumerate(group.episodes):
+            for turn, step in enumerate(episode.steps):
+                anchors.setdefault(key(step, turn), []).append((j, turn))
+        for indices in anchors.values():
+            compared = group_advantages(torch.stack([to_go[j][turn] for j, turn in indices]), context.scale)
+            for (j, turn), advantage in zip(indices, compared, strict=True):
+                of_steps[j][turn] = advantage
+        result.append([a + omega * b for a, b in zip(of_episodes, of_steps, strict=True)])
+    return result
 
 
-CREDITS: dict[str, Credit | CreditFunction] = {
+CREDITS: dict[str, Credit] = {
     "whole-episode": whole_episode,
     "reward-to-go": reward_to_go,
-    "anchor-state": AnchorState(),
+    "anchor-state": anchor_state,
 }

@@ -35,9 +35,8 @@ class Completion:
     """One reply of a policy. Scripted players have no tokens.
 
     `log_probs[k]` is log p_old(token k) under the sampling distribution (temperature included), and `entropies[k]` the entropy
-    of that distribution in nats. `error` says why there is no reply, such as a failed server; the episode then stops and is
-    not scored. `usage` is (prompt tokens, reply tokens) as reported by a server, for replies without token ids. `near_draws`
-    counts the samples within `NEAR` of a boundary; None if unknown, as for servers and stored replies.
+    of that distribution in nats. An `error`, such as a failed server, ends the episode without a score. `usage` is (prompt
+    tokens, reply tokens) as a server reports them. `near_draws` counts the samples within `NEAR` of a boundary; None if unknown.
     """
 
     text: str
@@ -51,14 +50,9 @@ class Completion:
     near_draws: int | None = field(default=None, compare=False)
 
     @property
-    def prompt_tokens(self) -> int | None:
-        """Tokens of the prompt; None for a scripted player, or if a server does not report them."""
-        return self.usage[0] if self.usage else len(self.prompt_ids) or None
-
-    @property
-    def reply_tokens(self) -> int | None:
-        """Tokens of the reply; None as above."""
-        return self.usage[1] if self.usage else len(self.token_ids) if self.prompt_ids else None
+    def tokens(self) -> tuple[int | None, int | None]:
+        """Tokens of the prompt and of the reply; None for a scripted player, or if a server does not report them."""
+        return self.usage or ((len(self.prompt_ids), len(self.token_ids)) if self.prompt_ids else (None, None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +85,6 @@ class Episode:
     def reward(self) -> float:
         """Σ_t r_t, the undiscounted return without format penalty."""
         return sum(step.reward for step in self.steps)
-
-    @property
-    def near_draws(self) -> int | None:
-        """The number of samples within `NEAR` of a boundary; None if unknown for a reply."""
-        return known_sum([step.completion.near_draws for step in self.steps])
 
     @property
     def unreadable(self) -> int:

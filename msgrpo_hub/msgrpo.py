@@ -2,8 +2,7 @@
 
 One update, in the order of this file: G episodes from one initial state s0 give composite returns C, and these give
 advantages A. A credit turns them into one advantage per step. Absolute-advantage-weighted sampling (AAW) selects G' of
-the G episodes. The clipped loss weights every generated token of the selected steps by the advantage of its step and adds
-a KL penalty towards the reference. The trainer calls `select` and `policy_loss`; `credit.py` has further credits.
+the G episodes. The clipped loss weights every generated token by the advantage of its step and adds a KL penalty.
 
 From the paper
     - All G episodes of a group start in one s0. The undiscounted return of the whole episode credits every token of every
@@ -17,7 +16,7 @@ Our choices, where the paper is silent
     - A group whose step advantages are all 0 is left out of the update and counted.
     - The temperature of AAW is tau = 1. An unparsed reply costs 1 in training and 0 in evaluation.
     - p_old is the probability recorded while sampling, temperature included.
-    - The loss is normalised once per optimiser step, over all its episodes on all processes, by default with `token_mean`.
+    - The loss is normalised once per optimiser step, over all its episodes on all processes, by default a mean over tokens.
     - KL uses the k3 estimator, with beta = 0.01 by default.
 """
 
@@ -44,8 +43,8 @@ Scale = Callable[[Tensor], Tensor]
 Sampler = Callable[[Tensor, int, torch.Generator], Tensor]
 """(advantages (G,), G', generator) → the indices of the selected episodes (G',), ascending and distinct."""
 
-LossNormalisation = Callable[[Sequence[Sequence[int]]], list[list[float]]]
-"""Reply lengths, per step of each selected episode → the weight of each token of that step."""
+LossNormalisation = Callable[[Sequence[int]], list[float]]
+"""Reply lengths of an episode's steps → the relative weight of each token of these replies."""
 
 StepAdvantages = list[list[Tensor]]
 """Per group and episode, one advantage per step: (S,)."""
@@ -58,42 +57,27 @@ def composite_return(episode: Episode, format_penalty: float) -> float:
     return episode.reward - format_penalty * episode.unreadable
 
 
-def standard_deviation(centred: Tensor) -> Tensor:
-    """The population standard deviation plus 1e-8."""
-    return centred.square().mean().sqrt() + 1e-8
-
-
-def unscaled(centred: Tensor) -> Tensor:
-    """1: groups of small spread then have small advantages (Dr. GRPO, arXiv 2503.20783)."""
-    return torch.ones_like(centred[0])
-
-
-ADVANTAGE_SCALES: dict[str, Scale] = {"std": standard_deviation, "none": unscaled}
+ADVANTAGE_SCALES: dict[str, Scale] = {
+    "std": lambda centred: centred.square().mean().sqrt() + 1e-8,  # of the population
+    "none": lambda centred: torch.ones_like(centred[0]),  # groups of small spread then have small advantages (Dr. GRPO)
+}
 
 
 @checked
-def group_advantages(returns: Tensor, scale: Scale = standard_deviation) -> Tensor:
-    """A_j = (C_j − mean(C)) / (std(C) + 1e-8), over the G episodes of one group.
+def group_advantages(returns: Tensor, scale: Scale = ADVANTAGE_SCALES["std"]) -> Tensor:
+    """A_j = (C_j − mean(C)) / (std(C) + 1e-8), over the G episodes of one group; all zero if the returns C, (G,), are all equal.
 
-    Args:
-        returns: (G,) composite returns C.
-        scale: the divisor of C_j − mean(C); in the paper, the standard deviation.
-
-    Returns:
-        (G,) advantages; all zero if the returns are all equal.
-
-    Raises:
-        ValueError: the returns are not a flat list of finite numbers.
+    `scale` is the divisor. Raises `ValueError` if the returns are not a flat list of finite numbers.
 
     >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 1.0])).tolist()
     [1.0, -1.0, -1.0, 1.0]
-    >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 1.0]), unscaled).tolist()
+    >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 1.0]), ADVANTAGE_SCALES["none"]).tolist()
     [0.5, -0.5, -0.5, 0.5]
     """
     if returns.ndim != 1 or not len(returns) or not bool(torch.isfinite(returns).all()):
         raise ValueError(f"returns of shape {tuple(returns.shape)}: expected a flat list of finite numbers, one per episode")
     centred = returns.double() - returns.double().mean()
-    varies = bool(standard_deviation(centred) > 2e-8)  # smaller spreads are rounding
+    varies = bool(ADVANTAGE_SCALES["std"](centred) > 2e-8)  # smaller spreads are rounding
     advantages = centred / scale(centred) if varies else torch.zeros_like(centred)
     return advantages.to(returns.dtype if returns.is_floating_point() else torch.get_default_dtype())
 
@@ -107,7 +91,7 @@ class CreditContext:
 
     format_penalty: float = 0.0
     """Subtracted from the reward of each unparsed reply [−Φ]."""
-    scale: Scale = standard_deviation
+    scale: Scale = ADVANTAGE_SCALES["std"]
     """The divisor of centred returns."""
     update: int = 1
     """Number of the update, from 1."""
@@ -122,16 +106,13 @@ class CreditContext:
 
 
 class Credit(Protocol):
-    """Gives each step its advantage. A plain function with the same arguments is a credit too."""
+    """Gives each step its advantage: a function, or an object that can be called."""
 
-    def advantages(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
+    def __call__(self, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext, /) -> StepAdvantages:
         """One advantage per step of every episode of an update's groups, whose composite returns C are `returns`, (G,) each.
 
         A group with zeros only is left out of the update.
         """
-
-
-CreditFunction = Callable[[Sequence[Group], Sequence[Tensor], CreditContext], StepAdvantages]
 
 
 def whole_episode(groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
@@ -142,12 +123,9 @@ def whole_episode(groups: Sequence[Group], returns: Sequence[Tensor], context: C
     ]
 
 
-def step_advantages(
-    credit: Credit | CreditFunction, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext
-) -> StepAdvantages:
+def step_advantages(credit: Credit, groups: Sequence[Group], returns: Sequence[Tensor], context: CreditContext) -> StepAdvantages:
     """The advantages of a credit. Raises `UserError` unless they are one finite number per step of every episode."""
-    result = credit_function(credit)(groups, returns, context)
-    expected = "expected one number per step of every episode"
+    result, expected = credit(groups, returns, context), "expected one number per step of every episode"
     try:
         tensors = [[torch.as_tensor(steps, dtype=torch.float32) for steps in of_group] for of_group in result]
     except (TypeError, ValueError) as error:
@@ -158,14 +136,6 @@ def step_advantages(
     if not all(bool(torch.isfinite(steps).all()) for of_group in tensors for steps in of_group):
         raise UserError(f"the credit gave advantages that are not finite: {expected}")
     return tensors
-
-
-def credit_function(credit: Credit | CreditFunction) -> CreditFunction:
-    """The method `advantages` of a credit, or the credit itself if it is a function. Raises `UserError` for anything else."""
-    function: CreditFunction = getattr(credit, "advantages", credit)  # type: ignore[arg-type]
-    if not callable(function):
-        raise UserError(f"the credit is of type {type(credit).__name__}: expected a function, or an object with `advantages`")
-    return function
 
 
 # ---- 3) selection
@@ -185,16 +155,6 @@ def sample_by_absolute_advantage(advantages: Tensor, count: int, generator: torc
     return log_times.topk(count, largest=False).indices.sort().values
 
 
-def sample_uniform(advantages: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` episodes without replacement, all equally likely."""
-    return torch.randperm(len(advantages), generator=generator)[:count].sort().values
-
-
-def sample_top(advantages: Tensor, count: int, generator: torch.Generator) -> Tensor:  # noqa: ARG001
-    """The `count` episodes of largest |A|; the first among equals."""
-    return advantages.abs().argsort(descending=True, stable=True)[:count].sort().values
-
-
 def sample_max_variance(advantages: Tensor, count: int, generator: torch.Generator) -> Tensor:  # noqa: ARG001
     """The `count` episodes whose advantages have the largest variance (PODS, arXiv 2504.13818).
 
@@ -208,8 +168,9 @@ def sample_max_variance(advantages: Tensor, count: int, generator: torch.Generat
 
 SAMPLERS: dict[str, Sampler] = {
     "absolute-advantage": sample_by_absolute_advantage,
-    "uniform": sample_uniform,
-    "top": sample_top,
+    "uniform": lambda advantages, count, generator: torch.randperm(len(advantages), generator=generator)[:count].sort().values,
+    # the largest |A|, the first among equals
+    "top": lambda advantages, count, _: advantages.abs().argsort(descending=True, stable=True)[:count].sort().values,
     "max-variance": sample_max_variance,
 }
 
@@ -231,15 +192,9 @@ def select_episodes(
     sampler: Sampler,
     generator: torch.Generator,
 ) -> list[SelectedEpisode]:
-    """The episodes that an update learns from: G' of each group with any step advantage other than 0.
+    """The episodes that an update learns from: `count` = G' of each group with any step advantage other than 0.
 
-    Args:
-        groups: groups of G episodes each.
-        advantages: per group (G,), A_j of the episodes' returns; the sampler selects by these.
-        step_advantages: per group and episode (S,), from the credit.
-        count: G', the number of episodes per group.
-        sampler: selects the episodes of a group.
-        generator: randomness of the sampler.
+    The sampler selects by `advantages`, A_j of the episodes' returns, per group (G,). `step_advantages` come from the credit.
     """
     return [
         SelectedEpisode(group.episodes[j], tuple(of_steps[j].tolist()))
@@ -261,9 +216,7 @@ class Selection(NamedTuple):
     selected: list[SelectedEpisode]
 
 
-def select(
-    groups: Sequence[Group], credit: Credit | CreditFunction, sampler: Sampler, context: CreditContext, count: int, seed: int
-) -> Selection:
+def select(groups: Sequence[Group], credit: Credit, sampler: Sampler, context: CreditContext, count: int, seed: int) -> Selection:
     """One update up to the loss: returns → advantages → credit → selection of `count` = G' episodes per group."""
     returns = [torch.tensor([composite_return(e, context.format_penalty) for e in group.episodes]) for group in groups]
     advantages = [group_advantages(of_group, context.scale) for of_group in returns]
@@ -276,29 +229,20 @@ def select(
 # ---- 4) loss
 
 
-def token_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every generated token has the same weight.
-
-    >>> token_mean([[1, 3], [4]])
-    [[0.125, 0.125], [0.125]]
-    """
-    total = sum(map(sum, lengths))
-    return [[1.0 / total for _ in steps] for steps in lengths]
+LOSS_NORMALISATIONS: dict[str, LossNormalisation] = {
+    "token-mean": lambda lengths: [1.0] * len(lengths),
+    "step-mean": lambda lengths: [1.0 / length for length in lengths],
+    "episode-mean": lambda lengths: [1.0 / sum(lengths)] * len(lengths),
+}
+"""The unit of equal weight in the loss: token, step or episode."""
 
 
-def step_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every step has the same weight for replies of any length."""
-    total = sum(map(len, lengths))
-    return [[1.0 / (total * length) for length in steps] for steps in lengths]
-
-
-def episode_mean(lengths: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Every selected episode has the same weight for any number of tokens."""
-    return [[1.0 / (len(lengths) * sum(steps)) for _ in steps] for steps in lengths]
-
-
-LOSS_NORMALISATIONS: dict[str, LossNormalisation]
-LOSS_NORMALISATIONS = {"token-mean": token_mean, "step-mean": step_mean, "episode-mean": episode_mean}
+def token_weights(selected: Sequence[SelectedEpisode], normalisation: LossNormalisation) -> list[list[float]]:
+    """Per episode and step, n: the weight of each token of the reply. All tokens of an optimiser step add up to 1."""
+    lengths = [[len(step.completion.token_ids) for step in item.episode.steps] for item in selected]
+    relative = [normalisation(of_episode) for of_episode in lengths]
+    total = sum(weight * length for of in zip(relative, lengths, strict=True) for weight, length in zip(*of, strict=True))
+    return [[weight / total for weight in of_episode] for of_episode in relative]
 
 
 class LossTerms(NamedTuple):

@@ -28,22 +28,12 @@ class Play:
         self.dynamics: np.random.Generator = stream(seed, "dynamics", member)
         self.sampling: np.random.Generator = stream(seed, "sampling", member)
         self.steps: list[Step] = []
-        self.terminated = self.truncated = False
-        self.error = ""
-
-    @property
-    def live(self) -> bool:
-        return not (self.terminated or self.truncated or self.error)
-
-    @property
-    def history(self) -> tuple[tuple[str, str], ...]:
-        """The last turns for the prompt, oldest first."""
-        return past_turns(self.prompt_format, self.steps)
+        self.live, self.terminated, self.truncated, self.error = True, False, False, ""
 
     def advance(self, observation: str, completion: Completion) -> None:
         """Parses the action of a reply, steps the game and records the turn. A completion with an error ends the episode."""
         if completion.error:
-            self.error = completion.error
+            self.live, self.error = False, completion.error
             return
         action = self.prompt_format.parse(completion.text, self.game.actions)
         legal = action in self.game.legal_actions(self.state)
@@ -54,6 +44,7 @@ class Play:
         )
         self.steps.append(step)
         self.state, self.terminated, self.truncated = after.state, after.terminated, after.truncated
+        self.live = not (after.terminated or after.truncated)
 
     def episode(self) -> Episode:
         return Episode(
@@ -111,7 +102,7 @@ def play_episodes(
         starts = {seed: game.initial_state(stream(seed, "initial_state")) for seed in dict.fromkeys(seed for seed, _ in keys)}
         live = plays = [Play(game, chosen, seed, member, starts[seed]) for seed, member in keys]
         while live:
-            prompts = [prompt_of(play.state, play.history) for play in live]
+            prompts = [prompt_of(play.state, past_turns(chosen, play.steps)) for play in live]
             interrupted: Interrupted | None = None
             completions: Sequence[Completion | None]
             try:
@@ -138,13 +129,12 @@ def play_groups(
     policy: Policy,
     seeds: Sequence[int],
     group_size: Count,
-    on_turn: Callable[[int], None] | None = None,
     *,
     prompt_format: PromptFormat | None = None,
 ) -> list[Group]:
     """Plays `group_size` episodes from each seed's initial state. Returns one group per seed. Arguments as in `play_episodes`."""
     keys = [(seed, member) for seed in seeds for member in range(group_size)]
-    episodes = play_episodes(game, policy, keys, on_turn, prompt_format=prompt_format)
+    episodes = play_episodes(game, policy, keys, prompt_format=prompt_format)
     return [
         Group(game_id=game.id, seed=seed, episodes=tuple(episodes[i * group_size : (i + 1) * group_size]))
         for i, seed in enumerate(seeds)
@@ -161,23 +151,22 @@ def replayed_states(game: Game, episode: Episode) -> list[Any]:
     if is_remote(game):
         recorded: list[Any] = game.recorded_states(episode)  # type: ignore[attr-defined]
         return recorded
-
-    def disagreement(what: str) -> ValueError:
-        return ValueError(f"{episode.game_id}, seed {episode.seed}, member {episode.member}: the record has {what}")
-
-    states = [game.initial_state(stream(episode.seed, "initial_state"))]
+    states, wrong, ended = [game.initial_state(stream(episode.seed, "initial_state"))], "", (False, False)
     dynamics = stream(episode.seed, "dynamics", episode.member)
-    ended = (False, False)
-    for turn, step in enumerate(episode.steps):
+    for turn, step in enumerate(episode.steps, start=1):
         if game.observe(states[-1]) != step.observation:
-            raise disagreement(f"another observation than the rules give on turn {turn + 1}")
+            wrong = f"another observation than the rules give on turn {turn}"
+            break
         after = game.step(states[-1], step.action, dynamics)
-        if after.reward != step.reward:
-            raise disagreement(f"reward {step.reward:g} on turn {turn + 1}, where the rules give {after.reward:g}")
         states.append(after.state)
         ended = (after.terminated, after.truncated)
-    if ended != (episode.terminated, episode.truncated) or True not in ended:
-        raise disagreement("another end than the rules give")
-    if game.succeeded(states[-1]) != episode.success:
-        raise disagreement(f"success = {episode.success}, where the rules say otherwise")
+        if after.reward != step.reward:
+            wrong = f"reward {step.reward:g} on turn {turn}, where the rules give {after.reward:g}"
+            break
+    if not wrong and (ended != (episode.terminated, episode.truncated) or True not in ended):
+        wrong = "another end than the rules give"
+    elif not wrong and game.succeeded(states[-1]) != episode.success:
+        wrong = f"success = {episode.success}, where the rules say otherwise"
+    if wrong:
+        raise ValueError(f"{episode.game_id}, seed {episode.seed}, member {episode.member}: the record has {wrong}")
     return states

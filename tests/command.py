@@ -44,8 +44,6 @@ for line in sys.stdin:
     signal.alarm(request["seconds"])
     if request.get("largest_file"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["largest_file"],) * 2)
-    if request.get("die_at_largest_file"):
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     if request.get("die_at"):
         die_at(*request["die_at"])
     code = 0
@@ -128,11 +126,10 @@ class Command:
             arguments: of the command.
             stdin: text on its standard input.
             folder: its working folder.
-            faults: `largest_file` in bytes (writing beyond it fails, as on a full disk), `die_at_largest_file` (the kernel kills
-                the process there, in the middle of the write), `die_at` (function, "call" or "return", n: a SIGKILL at the n-th
-                time), or `program` (Python source instead of the command).
+            faults: `largest_file` in bytes (writing beyond it fails, as on a full disk), `die_at` (function, "call" or
+                "return", n: a SIGKILL at the n-th time), or `program` (Python source instead of the command).
         """
-        assert faults.keys() <= {"largest_file", "die_at_largest_file", "die_at", "program"}
+        assert faults.keys() <= {"largest_file", "die_at", "program"}
         assert self.server.stdin
         assert self.server.stdout
         if self.running and self.running.code is None:

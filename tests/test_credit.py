@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from msgrpo_hub.credit import CREDITS, AnchorState, CreditContext
+from msgrpo_hub.credit import CREDITS, CreditContext, anchor_state
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.msgrpo import composite_return, group_advantages, step_advantages, unscaled
+from msgrpo_hub.msgrpo import ADVANTAGE_SCALES, composite_return, group_advantages, step_advantages
 
 Turn = tuple[str, float | None]
 """(observation, reward; None for an unparsed reply with reward 0)."""
@@ -47,7 +47,7 @@ def credited(name: str, group: Group, penalty: float = 1.0, **context: object) -
 def test_the_papers_credit_gives_every_step_the_advantage_of_its_episode() -> None:
     group = group_of([("s", 1.0), ("a", 1.0)], [("s", 0.0)])  # C = 2, 0: A = 1, −1
     assert credited("whole-episode", group) == [[1.0, 1.0], [-1.0]]
-    assert credited("whole-episode", group, scale=unscaled) == [[1.0, 1.0], [-1.0]]  # C − mean = 1, −1 too
+    assert credited("whole-episode", group, scale=ADVANTAGE_SCALES["none"]) == [[1.0, 1.0], [-1.0]]  # C − mean = 1, −1 too
 
 
 def test_reward_to_go_by_hand() -> None:
@@ -73,17 +73,15 @@ def test_anchor_states_by_hand() -> None:
         pytest.approx([-2 * e, -e - 1]),
         pytest.approx([0.0, 0.0], abs=1e-6),
     ]
-    context = CreditContext(format_penalty=1.0)
-    (half,) = AnchorState(omega=0.5).advantages([group], [returns_of(group, 1.0)], context)
+    (half,) = anchor_state([group], [returns_of(group, 1.0)], CreditContext(format_penalty=1.0), omega=0.5)
     assert half[0].tolist() == pytest.approx([1.5 * e, e + 0.5])
 
 
 def test_an_anchor_is_an_observation_on_a_turn_unless_another_key_is_given() -> None:
     # The first episode sees "a" on turn 0, the second on turn 1; their returns to go are 1 and 3.
     group = group_of([("a", 1.0)], [("b", 0.0), ("a", 3.0)])
-    context = CreditContext()
-    (by_turn,) = AnchorState().advantages([group], [returns_of(group, 0.0)], context)
-    (by_state,) = AnchorState(key=lambda step, _: step.observation).advantages([group], [returns_of(group, 0.0)], context)
+    given = ([group], [returns_of(group, 0.0)], CreditContext())
+    (by_turn,), (by_state,) = anchor_state(*given), anchor_state(*given, key=lambda step, _: step.observation)
     assert [steps.tolist() for steps in by_turn] == [[-1.0], [1.0, 1.0]]
     assert [steps.tolist() for steps in by_state] == [[-2.0], [1.0, 2.0]]
 

@@ -22,7 +22,7 @@ from msgrpo_hub.models.devices import choose_device
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.sampling import Replies, draw_tokens
 from msgrpo_hub.models.scoring import ScorePolicy
-from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
+from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS, SelectedEpisode
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.adapter import training_device
 from msgrpo_hub.training.batch import pack, to_samples
@@ -30,7 +30,7 @@ from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.fake_gpu import CUDA, MPS, OnGpu, OnMps, fake_gpu
-from tests.training.trainers import learn
+from tests.training.runs import learn
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Me
         SelectedEpisode(episode, (advantage,) * len(episode.steps))
         for episode, advantage in zip(group.episodes, cycle([1.0, -1.0]), strict=False)
     ]
-    assert len(pack(to_samples(selected, token_mean), config.token_budget)) > 1
+    assert len(pack(to_samples(selected, LOSS_NORMALISATIONS["token-mean"]), config.token_budget)) > 1
     metrics = learn(trainer, selected, 1)
     return group, metrics, [parameter.detach().cpu() for parameter in trainer.parameters.values()]
 

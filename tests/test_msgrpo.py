@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-import numpy as np
 import pytest
 import scipy.stats
 import torch
@@ -16,18 +16,18 @@ from torch import Tensor
 
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
 from msgrpo_hub.msgrpo import (
+    ADVANTAGE_SCALES,
     LOSS_NORMALISATIONS,
     SAMPLERS,
     CreditContext,
+    SelectedEpisode,
     composite_return,
     group_advantages,
     sample_by_absolute_advantage,
     sample_max_variance,
-    sample_top,
-    sample_uniform,
     select,
     select_episodes,
-    standard_deviation,
+    token_weights,
     whole_episode,
 )
 from tests.enumeration import subset_probabilities
@@ -85,7 +85,7 @@ def mean_absolute(centred: Tensor) -> Tensor:
 
 @given(value=st.floats(-1e6, 1e6, width=32), size=st.integers(1, 100), dtype=st.sampled_from([torch.float32, torch.float64]))
 def test_equal_returns_give_advantages_of_exactly_0_whatever_the_scale(value: float, size: int, dtype: torch.dtype) -> None:
-    for scale in (standard_deviation, mean_absolute):
+    for scale in (ADVANTAGE_SCALES["std"], mean_absolute):
         assert group_advantages(torch.full((size,), value, dtype=dtype), scale).tolist() == [0.0] * size
     assert group_advantages(torch.tensor([1.0, -1.0]), mean_absolute).tolist() == [1.0, -1.0]
 
@@ -135,7 +135,7 @@ def test_every_sampler_draws_that_many_ascending_and_none_twice(name: str, advan
 
 def test_uniform_ignores_the_advantages() -> None:
     generator, n = torch.Generator().manual_seed(0), 10_000
-    drawn = [tuple(sample_uniform(exactly([9, 0, 0, -9, 0]), 2, generator).tolist()) for _ in range(n)]
+    drawn = [tuple(SAMPLERS["uniform"](exactly([9, 0, 0, -9, 0]), 2, generator).tolist()) for _ in range(n)]
     counts = [drawn.count(subset) for subset in itertools.combinations(range(5), 2)]
     assert sum(counts) == n
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
@@ -143,8 +143,8 @@ def test_uniform_ignores_the_advantages() -> None:
 
 def test_top_takes_the_largest_absolute_advantages_and_of_equals_the_first() -> None:
     generator = torch.Generator()
-    assert sample_top(exactly([0.5, -2.0, 1.0, 0.0]), 2, generator).tolist() == [1, 2]
-    assert sample_top(exactly([1.0, -1.0, 1.0, -1.0]), 3, generator).tolist() == [0, 1, 2]
+    assert SAMPLERS["top"](exactly([0.5, -2.0, 1.0, 0.0]), 2, generator).tolist() == [1, 2]
+    assert SAMPLERS["top"](exactly([1.0, -1.0, 1.0, -1.0]), 3, generator).tolist() == [0, 1, 2]
 
 
 @given(advantages=st.lists(numbers, min_size=1, max_size=9), data=st.data())
@@ -163,6 +163,13 @@ def test_max_variance_is_the_best_of_all_subsets(advantages: list[float], data: 
 # ---- normalisations
 
 
+def weights_of(name: str, lengths: list[list[int]]) -> list[list[float]]:
+    """The weight of each token, for episodes of steps with replies of these lengths."""
+    replies = [[replace(step_of(0.0).completion, token_ids=(1,) * length) for length in steps] for steps in lengths]
+    episodes = [episode_of(*(replace(step_of(0.0), completion=reply) for reply in of)) for of in replies]
+    return token_weights([SelectedEpisode(episode, ()) for episode in episodes], LOSS_NORMALISATIONS[name])
+
+
 @pytest.mark.parametrize(
     ("name", "weights"),
     [
@@ -173,13 +180,13 @@ def test_max_variance_is_the_best_of_all_subsets(advantages: list[float], data: 
 )
 def test_normalising_weights_by_hand(name: str, weights: list[list[float]]) -> None:
     """An episode of two steps with replies of 1 and 3 tokens, and an episode of one step with 4."""
-    assert [pytest.approx(steps) for steps in weights] == LOSS_NORMALISATIONS[name]([[1, 3], [4]])
+    assert [pytest.approx(steps) for steps in weights] == weights_of(name, [[1, 3], [4]])
 
 
 @pytest.mark.parametrize("name", LOSS_NORMALISATIONS)
 @given(lengths=st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=8))
 def test_the_weights_of_all_tokens_add_up_to_one(name: str, lengths: list[list[int]]) -> None:
-    weights = LOSS_NORMALISATIONS[name](lengths)
+    weights = weights_of(name, lengths)
     total = sum(w * n for ws, ns in zip(weights, lengths, strict=True) for w, n in zip(ws, ns, strict=True))
     assert total == pytest.approx(1.0, rel=1e-12)
 
@@ -195,7 +202,7 @@ def group_of(*rewards: Sequence[float], seed: int = 0) -> Group:
 
 def test_advantages_stay_per_group_and_a_group_without_variance_is_left_out() -> None:
     groups = [group_of([1], [0], [0], [1]), group_of([5], [5], [5], [5]), group_of([100], [0], [0], [0])]
-    plan = select(groups, whole_episode, sample_top, CreditContext(), 2, seed=0)
+    plan = select(groups, whole_episode, SAMPLERS["top"], CreditContext(), 2, seed=0)
     third = 3**0.5  # C = 100, 0, 0, 0: mean 25, std 25·√3, so A = √3 and −1/√3
     expected = [[1, -1, -1, 1], [0, 0, 0, 0], pytest.approx([third, -1 / third, -1 / third, -1 / third])]
     assert [of_group.tolist() for of_group in plan.advantages] == expected
@@ -203,21 +210,9 @@ def test_advantages_stay_per_group_and_a_group_without_variance_is_left_out() ->
     assert [item.advantages for item in plan.selected] == [(1,), (-1,), pytest.approx((third,)), pytest.approx((-1 / third,))]
 
 
-def test_every_selected_episode_has_its_own_advantage_in_every_step() -> None:
-    rng = np.random.default_rng(0)
-    groups = [group_of(*rng.integers(0, 9, (12, 3)).astype(float).tolist(), seed=seed) for seed in range(3)]
-    plan = select(groups, whole_episode, sample_by_absolute_advantage, CreditContext(), 4, seed=0)
-    assert len(plan.selected) == 12
-    for number, item in enumerate(plan.selected):
-        group = groups[number // 4]
-        advantages = group_advantages(torch.tensor([episode.reward for episode in group.episodes]))
-        assert item.episode is group.episodes[item.episode.member]
-        assert item.advantages == (advantages[item.episode.member].item(),) * 3
-
-
 def test_a_group_is_left_out_only_without_any_step_advantage() -> None:
     groups = [group_of([1], [1]), group_of([1], [1])]
     steps = [[torch.tensor([0.0]), torch.tensor([0.5])], [torch.tensor([0.0]), torch.tensor([0.0])]]
-    selected = select_episodes(groups, [torch.zeros(2), torch.zeros(2)], steps, 2, sample_top, torch.Generator())
+    selected = select_episodes(groups, [torch.zeros(2), torch.zeros(2)], steps, 2, SAMPLERS["top"], torch.Generator())
     first, second = groups[0].episodes
     assert [(item.episode, item.advantages) for item in selected] == [(first, (0.0,)), (second, (0.5,))]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -12,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, GenerationMixin
 
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.config import preset
-from tests.training.trainers import trainer_of
+from tests.training.runs import trainer_of
 
 
 @pytest.fixture(scope="module")
@@ -77,48 +74,6 @@ def test_greedy_play_is_the_librarys(one_file: Any) -> None:
         assert [step.prompt for step in a.steps] == [[*step.completion.prompt_ids] for step in b.steps]
         assert [(step.action, step.reward) for step in a.steps] == [(step.action, step.reward) for step in b.steps]
         assert a.success == b.success
-
-
-def test_sampling_is_from_the_policy_and_ends_where_generate_does(
-    one_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also if the base's own generation settings change the distribution and name two end tokens."""
-    settings = one_file.Settings(updates=1, groups=2, group_size=8, selected=8, learning_rate=0.0, model=str(tmp_path / "base"))
-    shutil.copytree(one_file.Settings().model, settings.model)
-    tokenizer = AutoTokenizer.from_pretrained(settings.model)
-    ends = [tokenizer.eos_token_id, tokenizer.encode(" hole", add_special_tokens=False)[0]]
-    own = {"do_sample": True, "repetition_penalty": 1.5, "top_k": 5, "typical_p": 0.5, "eos_token_id": ends, "pad_token_id": 256}
-    (tmp_path / "base" / "generation_config.json").write_text(json.dumps(own))
-    sampled: dict[tuple[int, ...], float] = {}
-    generate = GenerationMixin.generate
-
-    def watched(model: Any, **given: Any) -> Any:
-        output = generate(model, **given, return_dict_in_generate=True, output_scores=True)
-        log_p = torch.stack(output.scores, 1).log_softmax(-1)  # of the distribution that each token was drawn from
-        start = given["input_ids"].shape[1]
-        chosen = log_p.gather(-1, output.sequences[:, start:, None])[..., 0]
-        for ids, mask, values in zip(output.sequences, given["attention_mask"], chosen, strict=True):
-            prompt, reply = ids[:start][mask.bool()].tolist(), ids[start:].tolist()
-            sampled.update({(*prompt, *reply[: k + 1]): value for k, value in enumerate(values.tolist())})
-        return output.sequences
-
-    monkeypatch.setattr(GenerationMixin, "generate", watched)
-    learned: list[Any] = []
-    gradient = one_file.gradient
-    monkeypatch.setattr(
-        one_file, "gradient", lambda model, samples, *rest: learned.extend(samples) or gradient(model, samples, *rest)
-    )
-    model, *_ = one_file.train(settings)
-    steps = [step for step, _ in learned]
-    assert {step.reply[-1] for step in steps} >= {*ends}
-    assert not any(token in ends for step in steps for token in step.reply[:-1])
-    expected = [sampled[(*step.prompt, *step.reply[: k + 1])] for step in steps for k in range(len(step.reply))]
-    assert one_file.token_log_probs(model, steps, 1.0).tolist() == pytest.approx(expected, abs=1e-4)
-
-
-def test_selection_prefers_large_advantages(one_file: Any) -> None:
-    chosen = one_file.select(torch.tensor([0.0, 9.0, -9.0, 0.0]), 2, torch.Generator().manual_seed(0))
-    assert sorted(chosen) == [1, 2]
 
 
 @pytest.mark.slow

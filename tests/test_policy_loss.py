@@ -116,15 +116,6 @@ def test_shapes_that_differ_are_refused_and_never_broadcast(odd: int, shape: tup
         policy_loss(*(torch.zeros(shape if k == odd else (3,)) for k in range(5)))
 
 
-@given(tokens=tokens_strategy, cut=st.integers(0, 12))
-@settings(max_examples=50)
-def test_micro_batches_add_up(tokens: list[Token], cut: int) -> None:
-    whole, gradient = loss_and_gradient(tokens, 0.2, 0.2, 0.04)
-    parts = [loss_and_gradient(part, 0.2, 0.2, 0.04) for part in (tokens[:cut], tokens[cut:]) if part]
-    assert sum(loss for loss, _ in parts) == pytest.approx(whole, abs=1e-12)
-    assert [slope for _, slopes in parts for slope in slopes] == pytest.approx(gradient, abs=1e-15)
-
-
 # ---- properties
 
 
@@ -138,20 +129,3 @@ def test_k3_is_never_negative_and_its_mean_is_the_exact_kl(logits: tuple[list[fl
     exact = sum(math.exp(p) * (p - q) for p, q in zip(log_p.tolist(), log_q.tolist(), strict=True))
     assert estimates.min().item() >= -1e-15
     assert (log_p.exp() * estimates).sum().item() == pytest.approx(exact, abs=1e-9)
-
-
-@given(
-    logits=st.lists(numbers, min_size=3, max_size=6),
-    drawn=st.lists(st.tuples(st.integers(0, 2), numbers, st.floats(0.01, 1)), min_size=1, max_size=8),
-)
-def test_at_ratio_one_the_gradient_is_that_of_reinforce(logits: list[float], drawn: list[tuple[int, float, float]]) -> None:
-    theta = exactly(logits).requires_grad_()
-    log_p = torch.log_softmax(theta, 0)[[action for action, _, _ in drawn]]
-    advantages, weights = exactly([a for _, a, _ in drawn]), exactly([n for *_, n in drawn])
-    (gradient,) = torch.autograd.grad(policy_loss(log_p, log_p.detach(), None, advantages, weights).loss, theta)
-    p = torch.softmax(theta.detach(), 0).tolist()
-    expected = [0.0] * len(logits)  # −Σ n·A·∇log p(action), where ∂log p(a)/∂θ_i = [i = a] − p_i
-    for action, advantage, n in drawn:
-        for i, chance in enumerate(p):
-            expected[i] -= n * advantage * ((i == action) - chance)
-    assert gradient.tolist() == pytest.approx(expected, abs=1e-9)

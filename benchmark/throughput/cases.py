@@ -172,7 +172,7 @@ class MeasuredTrainer(Trainer):
         """The context of all updates, entered before they are timed."""
         return nullcontext()
 
-    def act(self, starts: Sequence[Start]) -> list[Group]:
+    def act(self, starts: Sequence[Start], teacher: EngineActor | None = None) -> list[Group]:  # noqa: ARG002
         began = clock()
         self.played, self.packs, self.selected = self.play(starts), (), ()
         self.seconds_acting = clock() - began

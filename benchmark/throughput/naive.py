@@ -24,7 +24,7 @@ from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import stream
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.weights import merged
-from msgrpo_hub.msgrpo import SelectedEpisode, token_mean
+from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS, SelectedEpisode
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
@@ -210,7 +210,8 @@ def loss_and_gradient_difference(case: Case, models: Path, **changes: Any) -> di
 
     padded, theirs = trainer.backward_padded(selected), gradients()
     trainer.optimizer.zero_grad()
-    terms = MeasuredTrainer.gradient(trainer, pack(to_samples(selected, token_mean), trainer.config.token_budget))
+    samples = to_samples(selected, LOSS_NORMALISATIONS["token-mean"])
+    terms = MeasuredTrainer.gradient(trainer, pack(samples, trainer.config.token_budget))
     ours = gradients()
     scale = max(gradient.abs().max().item() for gradient in ours.values())
     return {

@@ -82,7 +82,7 @@ def run_export(options: argparse.Namespace) -> None:
 
 def add_curves(parser: argparse.ArgumentParser) -> None:
     """Draw runs together: each training seed's line, and the mean of each variant with a 95 % interval over its seeds. A
-    variant is a folder of `msgrpo train --seeds`, or runs whose settings differ in nothing but the seed."""
+    variant is a folder of `msgrpo train --seeds`, or one run."""
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a run, or a folder of runs at any depth")
     parser.add_argument("--x", choices=("updates", "episodes", "seconds"), default="updates", help="the x axis. Default: updates")
     text = "the figure, .png or .svg. Default: seed-curves.png in the common folder"

@@ -134,7 +134,7 @@ def probe(
         return 0.0, None
     per_episode, survival = (times[-1] - times[-2]) / live[-2], (live[-1] / live[0]) ** (1 / turns)
     rest = sum(live[-1] * survival**turn for turn in range(game.horizon - turns))
-    tokens = [reply.reply_tokens for reply in recording.completions if reply.reply_tokens is not None]
+    tokens = [written for reply in recording.completions if (written := reply.tokens[1]) is not None]
     seconds = (times[-1] - times[0] + rest * per_episode) * len(keys) / len(batch)
     return seconds, sum(tokens) / len(tokens) if tokens else None
 

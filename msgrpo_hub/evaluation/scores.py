@@ -52,8 +52,8 @@ def score_episode(game: Game, episode: Episode, steps: list[StepScore]) -> Episo
         unreadable=sum(step.status == "unreadable" for step in played),
         truncated_replies=sum(step.status == "truncated_reply" for step in played),
         illegal=sum(step.action is not None and not step.legal for step in played),
-        prompt_tokens=known_sum([step.completion.prompt_tokens for step in played]),
-        reply_tokens=known_sum([step.completion.reply_tokens for step in played]),
+        prompt_tokens=known_sum([step.completion.tokens[0] for step in played]),
+        reply_tokens=known_sum([step.completion.tokens[1] for step in played]),
         **exact,  # type: ignore[arg-type]
     )
 

@@ -124,7 +124,7 @@ def problems(result: Result) -> list[str]:
             found = [str(error)]
         messages += [f"episode {number}: {problem}" for problem in found]
     near, replies = result.summary.get("near_draws"), [step.completion for episode in result.episodes for step in episode.steps]
-    if near is not None and (misfit(near, int) or not 0 <= near <= sum(reply.reply_tokens or 1 for reply in replies)):
+    if near is not None and (misfit(near, int) or not 0 <= near <= sum(reply.tokens[1] or 1 for reply in replies)):
         return [*messages, "its number of near draws does not fit its replies"]
     if not messages and not agree(run_summary(config, result.episodes, result.scores, result.steps, near), result.summary):
         messages.append("the summary does not follow from the episodes")

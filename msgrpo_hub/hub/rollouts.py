@@ -121,7 +121,7 @@ def _shards_of(folder: Path) -> list[Shard]:
     found: list[Shard] = []
     if RunFolder(folder).rollouts.is_dir():
         origin, own = blocks(folder)
-        found += [(block.name, origin, (read_rollouts(*read_shard(*pair)) for pair in block.pieces)) for block in own]
+        found += [(name, origin, (read_rollouts(*read_shard(*pair)) for pair in pieces)) for name, pieces in own.items()]
     results = find_results(folder) if any(folder.rglob(run_files.RESULTS)) else []
     found += [_evaluated(result) for result in results if result.complete]
     if not found:

@@ -11,7 +11,7 @@ from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.fields import Number, checked
 from msgrpo_hub.games import Game, Split, episode_seed, splits_of, stream
 from msgrpo_hub.games.seeds import split_of
-from msgrpo_hub.rollout import Play
+from msgrpo_hub.rollout import Play, past_turns
 
 SCORES = ("reward", "success", "luck_adjusted", "regret", "steps", "unreadable", "truncated_replies", "illegal")
 """The fields of an `EpisodeScore` that are reported; `luck_adjusted` and `regret` are None where the game is not solved."""
@@ -53,6 +53,6 @@ async def play_episode(
     """
     play = Play(game, prompt_format, seed, member, game.initial_state(stream(seed, "initial_state")))
     while play.live:
-        prompt = build_prompt(game, play.state, prompt_format, play.history)
+        prompt = build_prompt(game, play.state, prompt_format, past_turns(prompt_format, play.steps))
         play.advance(prompt.observation, await ask(prompt, int(play.sampling.integers(2**31))))
     return play.episode()

@@ -21,7 +21,7 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Split, make_game
 from msgrpo_hub.interop.episodes import start_play
-from msgrpo_hub.rollout import Play
+from msgrpo_hub.rollout import Play, past_turns
 
 
 class ReplyAction(Action):  # type: ignore[misc]
@@ -72,7 +72,7 @@ class GameEnvironment(Environment):  # type: ignore[misc]
         return EnvironmentMetadata(name=self._game.id, description=self._game.instructions, version=__version__)
 
     def _observation(self, play: Play) -> TurnObservation:
-        prompt = build_prompt(self._game, play.state, THINK_ACTION, play.history)
+        prompt = build_prompt(self._game, play.state, THINK_ACTION, past_turns(THINK_ACTION, play.steps))
         last = play.steps[-1] if play.steps else None
         return TurnObservation(
             messages=prompt.messages if play.live else [],

@@ -28,7 +28,7 @@ from msgrpo_hub.games import Game, Split, episode_seed, make_game
 from msgrpo_hub.interop.episodes import start_play
 from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.msgrpo import composite_return
-from msgrpo_hub.rollout import Play, play_episodes
+from msgrpo_hub.rollout import Play, past_turns, play_episodes
 
 _MARK = "#"
 HOW = "Give every answer as the argument of the tool `play`. It returns the next observation, until the game is over."
@@ -166,7 +166,8 @@ class GameEnvironment:
         play = self._play
         if play.live:
             play.advance(self._game.observe(play.state), Completion(text=reply))
-        prompt = build_prompt(self._game, play.state, self._format, play.history)  # the model keeps the earlier turns itself
+        # the model keeps the earlier turns itself
+        prompt = build_prompt(self._game, play.state, self._format, past_turns(self._format, play.steps))
         return prompt.user if play.live else f"{prompt.observation}\n{OVER}"
 
     def get_reward(self) -> float:

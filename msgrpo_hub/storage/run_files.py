@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
+from msgrpo_hub.episode import Episode, EpisodeScore, StepScore, known_sum
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.shards import read_table, write_table
@@ -49,7 +49,8 @@ def append_episodes(path: Path, played: Iterable[tuple[int, Episode]], seconds: 
             steps = [{name: row[name] for name in _STEP} for row in map(step_row, episode.steps)]
             head = {name: getattr(episode, name) for name in _HEAD}
             line = {"index": index, "seconds": seconds / len(rows), "episode": {**head, "steps": steps}}
-            line |= {"near_draws": episode.near_draws} if episode.near_draws is not None else {}
+            near = known_sum([step.completion.near_draws for step in episode.steps])
+            line |= {} if near is None else {"near_draws": near}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
         file.flush()
         os.fsync(file.fileno())

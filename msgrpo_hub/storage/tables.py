@@ -106,7 +106,7 @@ def _values(record: Origin | EpisodeScore | StepScore) -> dict[str, Any]:
 def step_row(step: Step) -> dict[str, Any]:
     """The columns of a step that need no other data."""
     reply = step.completion
-    counts = {"prompt_tokens": reply.prompt_tokens, "reply_tokens": reply.reply_tokens}
+    counts = dict(zip(("prompt_tokens", "reply_tokens"), reply.tokens, strict=True))
     own = {name: getattr(step, name) for name in _OF_STEP} | {name: getattr(reply, name) for name in _TOKENS}
     # a server may send lone surrogates, which no file can hold
     return own | counts | {"reply": reply.text.encode("utf-8", "replace").decode(), "finish": reply.finish}

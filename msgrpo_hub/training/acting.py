@@ -6,7 +6,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +28,7 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import token_batch
 from msgrpo_hub.models.scoring import candidate_replies
 from msgrpo_hub.models.vllm_pool import VllmPolicy, VllmPool
-from msgrpo_hub.models.vllm_server import FloatArray, Probes, Version, VllmServer, parse_servers
+from msgrpo_hub.models.vllm_server import FloatArray, Probes, Version, VllmServer
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.pocket.thoughts import local_view, thought
@@ -67,9 +67,6 @@ class EngineActor:
             own = [(seed, member) for game_id, seed, member in keys if game_id == name]
             episodes += play_episodes(game, self.agent, own) if own else []
         return episodes
-
-    def close(self) -> None:
-        """Releases its resources at the end of the run."""
 
 
 @dataclass
@@ -118,6 +115,7 @@ class VllmActor:
         raise UserError(f"the servers failed while episodes were played, {_ROUNDS} times in a row: continue with --resume")
 
     def close(self) -> None:
+        """Stops the checks of servers and deletes the stored versions."""
         if self._pool:
             self._pool.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -174,14 +172,6 @@ def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
     return Probes(texts=texts, token_ids=[tuple(ids) for ids in encoded], longest=longest)
 
 
-def actor_of(acting: str, folder: Path) -> MakeActor:
-    """Parses `engine` or `vllm:URL[,URL…]`; anything else raises `UserError`. Servers must see the folder under the same path."""
-    if acting == "engine":
-        return EngineActor
-    servers = parse_servers(acting)
-    return lambda agent: VllmActor(agent, servers, folder)
-
-
 # ---- the teacher
 
 
@@ -189,9 +179,8 @@ def actor_of(acting: str, folder: Path) -> MakeActor:
 class Teacher:
     """A policy for behaviour cloning (ours): it replies like the model, with the move of a scripted player.
 
-    The thoughts before a move are the model's own or the teacher's. The model generates only if its thoughts are used. Without
-    thoughts, and if the model's reply is truncated or unparsed, the reply is the move. Each target is tokenised as a whole,
-    because one token may hold the end of the thoughts and the start of the action.
+    The model generates only if its thoughts are used. Without thoughts, and if its reply is truncated or unparsed, the reply is
+    the move. Each target is tokenised as a whole: one token may hold the end of the thoughts and the start of the action.
     """
 
     model: LanguageModel
@@ -204,11 +193,9 @@ class Teacher:
         asks = wanted.name != "action-only" and type(wanted).thought is not PromptFormat.thought
         has_thoughts = getattr(wanted, "parts", None) != () or getattr(wanted, "as_json", False)
         self.generates = not self.thoughts and asks and has_thoughts
+        self.caching = self.model.caching if self.generates else nullcontext
         usual = self.model.engine.end_ids & {self.model.tokenizer.eos_token_id}
         self.end = min(self.model.encoder.turn_end or usual or self.model.engine.end_ids)  # for replies without an end
-
-    def caching(self) -> AbstractContextManager[None]:
-        return self.model.caching() if self.generates else nullcontext()
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         moves = self.player.complete(prompts, rngs)
@@ -234,12 +221,7 @@ class Teacher:
 
 
 def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequence[str]) -> str:
-    """A reply with the action of another reply, `move`; or the whole of `move` if the action cannot be replaced.
-
-    >>> from msgrpo_hub.agent.prompt_formats import THINK_ACTION
-    >>> with_move("<think>Left?</think><action>Left</action>", "<action>Down</action>", THINK_ACTION, ["Left", "Down"])
-    '<think>Left?</think><action>Down</action>'
-    """
+    """A reply with the action of another reply, `move`; or the whole of `move` if the action cannot be replaced."""
     own, wanted = prompt_format.parse(text, actions), prompt_format.parse(move, actions)
     if own is None or wanted is None:
         return move
@@ -249,13 +231,7 @@ def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequen
 
 
 def careful_thought(game: Game, state: Any) -> str:
-    """The thought of `pocket`, with "opponent" for every cell that the opponent's head can enter this turn.
-
-    >>> from msgrpo_hub.games import make_game
-    >>> from msgrpo_hub.games.snake import SnakeState
-    >>> careful_thought(make_game("Snake-Standard-v1"), SnakeState(((4, 4),), ((3, 5), (2, 5)), (((4, 7),),)))
-    'Left free Down free Right opponent Up opponent nearest apple (4, 7) Right 3'
-    """
+    """The thought of `pocket`, with "opponent" for every cell that the opponent's head can enter this turn."""
     assert has_scene(game)
     scene, seen = game.scene(state), local_view(game, state)
     reached = [action for action in game.actions if neighbour(scene.player, action) in scene.contested]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
@@ -84,9 +83,8 @@ def training_device(wanted: str, accelerator: Accelerator) -> str:
 def new_lora(model: PreTrainedModel, targets: str = "all-linear", **options: Any) -> PeftModel:
     """The base with new LoRA matrices, by default on all linear layers, as in the paper. `options` are those of `LoraConfig`.
 
-    "All linear layers" has PEFT's meaning: every `nn.Linear` but the output head, and experts and routers that were linear
-    layers before transformers fused them. Other experts and routers stay frozen, and so do Mamba's output projections. Raises
-    `UserError` if PEFT cannot adapt the layers.
+    "All linear layers" has PEFT's meaning, without the output projections of Mamba and routers that inherit from `nn.Linear`.
+    Raises `UserError` if PEFT cannot adapt the layers.
     """
     every, named = targets == "all-linear", [name.strip() for name in targets.split(",")]
     excluded = {name.rpartition(".")[2] for name, layer in model.named_modules() if _is_router(layer)}
@@ -149,19 +147,11 @@ def check_init_adapter(config: TrainConfig) -> None:
     if found.prompt_format:
         stored |= {"prompt_format": found.prompt_format, "chat_template_kwargs": found.chat_template_kwargs}
     if others := {name: value for name, value in stored.items() if run[name] != value}:
-        typed = {name: json.dumps(value) if isinstance(value, dict) else str(value) for name, value in others.items()}
-        flags = [f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in typed.items() if name != "rslora"]
-        flags += ["--rslora" if stored["rslora"] else "--no-rslora"] * ("rslora" in others)
-        raise UserError(
-            f"{given} has {', '.join(f'{name} {value}' for name, value in others.items())}: expected the same of the run, "
-            f"with {' '.join(flags)}"
-        )
+        found_there = ", ".join(f"{name} = {json.dumps(value)}" for name, value in others.items())
+        raise UserError(f"{given} has {found_there}: expected the same of the run; set these fields or flags")
     layers = {layer.strip() for layer in config.lora_targets.split(",")}
     if config.lora_targets != "all-linear" and layers != {*(found.adapter.get("target_modules") or ())}:
-        raise UserError(
-            f"lora_targets = {config.lora_targets!r}, and {given} has its own layers: expected --lora-targets all-linear, which "
-            "keeps them"
-        )
+        raise UserError(f"lora_targets = {config.lora_targets!r}, and {given} has its own layers: expected all-linear")
 
 
 def save_adapter(agent: LanguageModel, path: Path, prompt_format: str) -> None:

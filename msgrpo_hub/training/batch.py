@@ -22,7 +22,7 @@ from torch import Tensor
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.models.log_probs import TokenBatch, token_batch
 from msgrpo_hub.models.token_tree import common_prefix
-from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode
+from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode, token_weights
 
 # Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
 
@@ -67,9 +67,8 @@ class Pack(TokenBatch):
 
 def to_samples(selected: Sequence[SelectedEpisode], normalisation: LossNormalisation) -> list[StepSample]:
     """The samples of an optimiser step, sorted by tokens, with equal ones merged."""
-    lengths = [[len(step.completion.token_ids) for step in item.episode.steps] for item in selected]
     merged: dict[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]], StepSample] = {}
-    for item, weights in zip(selected, normalisation(lengths), strict=True):
+    for item, weights in zip(selected, token_weights(selected, normalisation), strict=True):
         for step, advantage, weight in zip(item.episode.steps, item.advantages, weights, strict=True):
             reply = step.completion
             key = (reply.prompt_ids, reply.token_ids, reply.log_probs)
@@ -95,8 +94,8 @@ def shared_prefix(samples: Sequence[StepSample]) -> int:
 def largest_tree(tail: int, width: int) -> int:
     """The limit of a tree's size in tokens: four times `tail`, the longest sample after the prefix that all samples share.
 
-    So it follows from the prompts: samples with one prompt share it in one tree. Larger trees would save few tokens, because
-    other prompts differ soon after the prefix, and attention is dense within a tree. `width` is the model's hidden size.
+    Then samples with one prompt share it in one tree. Larger trees would save few tokens, because other prompts differ soon after
+    the prefix, and attention is dense within a tree. `width` is the model's hidden size.
     """
     return TREE_SIZE if width < NARROW else max(TREE_SIZE, 4 * tail)
 
@@ -142,11 +141,10 @@ def build_pack(prefix: int, bins: Sequence[Sequence[StepSample]]) -> Pack:
 
 
 def loss_entries(token: npt.NDArray[np.int64], old: Sums, sums: Sums) -> tuple[npt.NDArray[np.int64], Sums, Sums, Sums]:
-    """The entries of the loss: one per token, p_old and sign of the advantage.
+    """The entries of the loss, one per token, p_old and sign of the advantage: token, log p_old, advantage and weight, (E,) each.
 
     The weight of a token without advantage counts in the KL penalty only: it joins an entry of the same token if there is
-    one, and otherwise becomes an entry (0, n). Each of the N generated tokens has its node, log p_old and `Sums`. The result
-    is the token, log p_old, advantage and weight of each entry, (E,) each.
+    one, and otherwise becomes an entry (0, n).
     """
     order = np.lexsort((old, token))
     token, old = token[order], old[order]

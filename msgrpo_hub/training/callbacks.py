@@ -1,22 +1,19 @@
-"""Callbacks: code that runs beside training. Training itself uses them for trackers and saved rollouts."""
+"""Callbacks: code that runs beside training. Training itself saves its rollouts by one."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accelerate import Accelerator
-from torch import Tensor
-
 from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
 from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.msgrpo import SelectedEpisode, StepAdvantages
+from msgrpo_hub.msgrpo import Selection
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.schema import CONFIGS, FORMAT
 from msgrpo_hub.storage.shards import shards, write_table
@@ -24,8 +21,6 @@ from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.training.config import TrainConfig, fingerprint, stored_config
 from msgrpo_hub.training.machine import read_provenance
 from msgrpo_hub.training.run_folder import RunFolder
-
-# Shapes: G episodes of a group.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +41,8 @@ class Update:
     index: int
     """Its number, from 1."""
     groups: Sequence[Group]
-    advantages: Sequence[Tensor]
-    """Per group (G,), A_j of the episodes' composite returns."""
-    step_advantages: StepAdvantages
-    """Per group and episode, the advantage of each step."""
-    selected: Sequence[SelectedEpisode]
-    """The episodes that the update learned from."""
+    selection: Selection
+    """Their advantages, and the episodes that the update learned from."""
     metrics: dict[str, float]
     """As in metrics.jsonl."""
 
@@ -72,20 +63,6 @@ class Callback:
         """Called after the final table with the content of summary.json."""
 
 
-class TrackerLog(Callback):
-    """Sends the metrics of each update to the trackers of accelerate (`report_to`)."""
-
-    def __init__(self, accelerator: Accelerator) -> None:
-        self.accelerator = accelerator
-
-    def on_start(self, run: Run) -> None:
-        self.accelerator.init_trackers("msgrpo", config={k: str(v) for k, v in asdict(run.config).items()})
-
-    def on_update(self, update: Update) -> None:
-        metrics = {name: value for name, value in update.metrics.items() if name != "update"}
-        self.accelerator.log(metrics, step=update.index)
-
-
 # ---- saved rollouts
 
 BLOCKS = 32
@@ -95,7 +72,7 @@ BLOCKS = 32
 class RolloutLog(Callback):
     """Saves every training episode (`save_rollouts`): one shard of each table per update, before its checkpoint.
 
-    A kill loses only the current update. Shards are published in blocks whose borders depend on the configuration only.
+    Shards are published in blocks whose borders depend on the configuration only.
     """
 
     def on_start(self, run: Run) -> None:
@@ -110,7 +87,7 @@ class RolloutLog(Callback):
 
     def on_update(self, update: Update) -> None:
         """Writes the episodes of an update. The table of episodes comes last and completes the shard."""
-        selected = {id(item.episode) for item in update.selected}
+        plan, selected = update.selection, {id(item.episode) for item in update.selection.selected}
         rollouts = [
             Rollout(
                 episode=episode,
@@ -120,7 +97,7 @@ class RolloutLog(Callback):
                 step_advantages=tuple(of_steps.tolist()),
                 selected=id(episode) in selected,
             )
-            for group, advantages, steps in zip(update.groups, update.advantages, update.step_advantages, strict=True)
+            for group, advantages, steps in zip(update.groups, plan.advantages, plan.step_advantages, strict=True)
             for episode, advantage, of_steps in zip(group.episodes, advantages, steps, strict=True)
         ]
         for config, table in reversed(tables(rollouts).items()):
@@ -143,17 +120,12 @@ def check_shards(folder: Path, updates: int) -> dict[int, tuple[Path, Path]]:
     return there
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """Updates that are published as one shard."""
+def blocks(folder: Path) -> tuple[Origin, dict[str, list[tuple[Path, Path]]]]:
+    """The origin of a run's episodes, and its complete blocks: name → the shards that are published as one.
 
-    name: str
-    """`train-<run>-<first update>-<last update>-<hash of the episodes>`, unique to these episodes."""
-    pieces: tuple[tuple[Path, Path], ...]
-
-
-def blocks(folder: Path) -> tuple[Origin, list[Block]]:
-    """The origin of a run's episodes, and its complete blocks. Raises `UserError` if the run did not save all its episodes."""
+    A name is `train-<run>-<first update>-<last update>-<hash of the episodes>`, unique to these episodes. Raises `UserError` if
+    the run did not save all its episodes.
+    """
     run = RunFolder(folder)
     if not run.config.exists():
         raise UserError(f"{str(folder)!r} holds no run: expected the folder of `msgrpo train --save-rollouts`")
@@ -162,14 +134,14 @@ def blocks(folder: Path) -> tuple[Origin, list[Block]]:
         raise UserError(f"the run in {str(folder)!r} did not save its episodes: train it with --save-rollouts")
     pieces = check_shards(folder, done := run.updates())
     origin, size = run_origin(run), math.ceil(config.updates / BLOCKS)
-    complete = []
+    complete = {}
     for first in range(1, done + 1, size):
         last = min(first + size - 1, config.updates)
         if last <= done:
-            inside = tuple(pieces[update] for update in range(first, last + 1))
+            inside = [pieces[update] for update in range(first, last + 1)]
             digests = (hashlib.sha256(file.read_bytes()).digest() for piece in inside for file in piece)
             digest = hashlib.sha256(FORMAT.encode() + b"".join(digests)).hexdigest()[:8]
-            complete.append(Block(name=f"train-{origin.run}-{first:05d}-{last:05d}-{digest}", pieces=inside))
+            complete[f"train-{origin.run}-{first:05d}-{last:05d}-{digest}"] = inside
     return origin, complete
 
 

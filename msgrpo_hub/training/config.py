@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -158,38 +158,25 @@ class TrainConfig:
         if self.eval_every and self.eval_episodes < 1:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
         if (selected := self.selected_per_group) > self.group_size:
-            raise UserError(
-                f"selected_per_group = {selected} of group_size = {self.group_size}: expected G' <= G; lower --selected-per-group"
-            )
-        if self.taught or self.teacher != "none" or self.teacher_thoughts:
-            self._check_teacher()
-
-    def _check_teacher(self) -> None:
-        given = f"teacher = {self.teacher!r}"
-        if self.teacher_thoughts and not (
-            self.taught
-            and self.prompt_format == THINK_ACTION.name
-            and all(has_scene(make_game(name)) and ":" not in name for name in parse_games(self.game))
-        ):
+            raise UserError(f"selected_per_group = {selected} of group_size = {self.group_size}: expected G' <= G; lower it")
+        if not (self.taught or self.teacher != "none" or self.teacher_thoughts):
+            return
+        given, games = f"teacher = {self.teacher!r}", [make_game(name) for name in parse_games(self.game)]
+        with_scenes = all(has_scene(game) and ":" not in game.id for game in games)
+        if self.teacher_thoughts and not (self.taught and self.prompt_format == THINK_ACTION.name and with_scenes):
             raise UserError(
                 f"teacher_thoughts with {given}, game {self.game!r}, prompt_format {self.prompt_format!r}: "
                 f"expected a teacher, lakes or Snakes without variants, and {THINK_ACTION.name!r}"
             )
         if self.teacher == "none" or self.taught == 0:
             raise UserError(f"{given} with taught = {self.taught}: expected both or neither, as in --teacher auto --taught 20")
-        if unknown_to := [game for game in parse_games(self.game) if not can_play(self.teaching_player, make_game(game))]:
-            able = [name for name in KNOWS if can_play(name, make_game(unknown_to[0]))]
-            raise UserError(
-                f"{given} does not know {unknown_to[0]}: expected {' or '.join(able) or 'a game of ours'}, or --teacher none "
-                "--taught 0"
-            )
+        if unknown_to := [game for game in games if not can_play(self.teaching_player, game)]:
+            able = " or ".join(name for name in KNOWS if can_play(name, unknown_to[0])) or "a game of ours"
+            raise UserError(f"{given} does not know {unknown_to[0].id}: expected {able}, or --teacher none --taught 0")
         if self.taught > self.updates:
             raise UserError(f"taught = {self.taught} of updates = {self.updates}: expected at most all; raise --updates")
         if self.save_rollouts:
-            raise UserError(
-                "save_rollouts with a teacher, whose episodes are not the policy's: expected one of the two; train with the "
-                "teacher first, then from its adapter with --init-adapter and --save-rollouts"
-            )
+            raise UserError("save_rollouts with a teacher, whose episodes are not the policy's: expected one of the two")
 
     @property
     def keeps_best(self) -> bool:
@@ -213,11 +200,7 @@ class TrainConfig:
 
 @cache
 def parse_games(text: str) -> dict[str, int]:
-    """`A,B` or `A=3,B=1` → game id → weight, 1 by default. Raises `UserError` for unknown or repeated games and wrong weights.
-
-    >>> parse_games("FrozenLake-NotSlippery-v1=3,FrozenLake-Slippery-v1")
-    {'FrozenLake-NotSlippery-v1': 3, 'FrozenLake-Slippery-v1': 1}
-    """
+    """`A,B` or `A=3,B=1` → game id → weight, 1 by default. Raises `UserError` for unknown or repeated games and wrong weights."""
     weights: dict[str, int] = {}
     for part in text.split(","):
         name, given, weight = part.strip().partition("=")
@@ -246,11 +229,7 @@ def fingerprint(config: TrainConfig) -> str:
 
 
 def preset(name: str) -> TrainConfig:
-    """The configuration of a preset.
-
-    >>> preset("paper-snake").group_size
-    100
-    """
+    """The configuration of a preset."""
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
     return TrainConfig(**PRESETS[name])
@@ -262,41 +241,35 @@ def load_config(path: Path, typed: Mapping[str, Any] = MappingProxyType({})) -> 
     `typed` has the values typed on this machine; only these may name code to import, a `module:object` of the file may not.
     Raises `UserError` for a file that cannot be read, an unknown or ill-typed field, or code that was not typed.
     """
-    values = _read(path)
+    config = stored_config(path)
     for name in CHOICES:
-        if is_import(str(values.get(name, ""))):
-            if name not in typed:
-                flag = f"--{name.replace('_', '-')} {values[name]}"
-                raise UserError(f"{name} = {values[name]!r} in {path} would import code: expected {flag} typed as well")
-            values[name] = typed[name]
-    return from_values(values, str(path))
+        if is_import(given := str(getattr(config, name))) and name not in typed:
+            flag = f"--{name.replace('_', '-')} {given}"
+            raise UserError(f"{name} = {given!r} in {path} would import code: expected {flag} typed as well")
+    return replace(config, **{name: typed[name] for name in CHOICES if name in typed})
 
 
 def stored_config(path: Path) -> TrainConfig:
     """The configuration of a stored run, for reading only: nothing is imported, and code that it names may be missing."""
-    return from_values(_read(path), str(path))
-
-
-def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or thousands of digits or brackets
         raise UserError(f"{str(path)!r} is not valid TOML: {error}") from error
+    return from_values(values, str(path))
 
 
 def from_values(values: dict[str, Any], source: str = "") -> TrainConfig:
     """A configuration from plain values, checked; messages name their source, such as a file."""
-    names, hints = [field.name for field in fields(TrainConfig)], get_type_hints(TrainConfig, include_extras=True)
+    hints = get_type_hints(TrainConfig, include_extras=True)
     for name, value in values.items():
-        if name not in names:
-            raise unknown(f"field in {source}", name, names)
+        if name not in hints:
+            raise unknown(f"field in {source}", name, hints)
         check(name, value, hints[name], source and f" in {source}")
     return TrainConfig(**values)
 
 
 def to_toml(config: TrainConfig) -> str:
     """The configuration as TOML; `load_config` reads it back unchanged."""
-    values = asdict(config)
-    return tomli_w.dumps({name: value for name, value in values.items() if value != {}})
+    return tomli_w.dumps({name: value for name, value in asdict(config).items() if value != {}})

@@ -21,14 +21,12 @@ from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import InitProcessGroupKwargs, gather_object, get_int_from_env
 from torch import nn
-from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from msgrpo_hub import __version__
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.downloads.fetching import list_files, resolve
 from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.games import Game
 from msgrpo_hub.models.attention import base_of
 from msgrpo_hub.models.devices import check_device, default_threads, free_cores, free_memory, gpu
@@ -42,22 +40,10 @@ from msgrpo_hub.storage.files import read_json, write_json
 from msgrpo_hub.training.batch import largest_tree
 from msgrpo_hub.training.config import TrainConfig
 
-TO_MEET = timedelta(minutes=1)
-"""How long a process waits for the others at the start."""
-
-TO_WAIT = timedelta(days=1)
-"""How long a process waits later, while the first one evaluates, downloads or plays on vLLM servers."""
-
 GAPS = 1.6
-"""Memory of a backward pass on a CPU, as a multiple of its tensors: the allocator leaves gaps between tensors of many sizes.
-
-Peaks were 1.5 (SmolLM2-135M) and 2.1 (Qwen-0.5B) times the tensors after five updates of `small-model`. The reported
-total is then 1.0 and 0.8 of the memory that the process took.
-"""
+"""Memory of a backward pass on a CPU, as a multiple of its tensors: the allocator leaves gaps between tensors of many sizes."""
 PROGRAM = 0.45e9
 """Bytes of Python, torch and the other libraries in a process on the CPU, measured before a model is loaded."""
-
-COMMAND = "torchrun --nproc-per-node 2 -m msgrpo_hub train …"
 
 log = logging.getLogger(__name__)
 
@@ -65,37 +51,19 @@ log = logging.getLogger(__name__)
 
 
 def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
-    """Joins the processes that a launcher has started, if there are several.
-
-    Raises `UserError` if the device or the tracker cannot be used, a launcher started one process instead of several, or the
-    other processes do not appear within `TO_MEET`.
-    """
+    """Joins the processes that a launcher has started, if any. Raises `UserError` if device or tracker cannot be used."""
     check_device(device)
     if report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
         raise UserError(f"report_to = {report_to!r} cannot be used, it is not installed: install it or take 'none'")
     processes = int(get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1))
-    # `accelerate launch --cpu --num_processes 2` sets an address to meet at and starts one process.
-    if {"ACCELERATE_MIXED_PRECISION", "MASTER_ADDR"} <= os.environ.keys() and processes == 1 and "RANK" not in os.environ:
-        raise UserError(f"accelerate was to launch several processes and has started one: expected {COMMAND}")
     on_cpu = device == "cpu" or (device == "auto" and gpu() in ("", "mps"))
-    try:
-        accelerator = Accelerator(
-            cpu=processes > 1 and on_cpu,
-            log_with=None if report_to == "none" else report_to,
-            project_dir=str(folder),
-            kwargs_handlers=[InitProcessGroupKwargs(timeout=TO_MEET)],
-        )
-        if accelerator.num_processes > 1:
-            accelerator.wait_for_everyone()  # some backends connect at their first operation
-            _set_pg_timeout(TO_WAIT)
-    except RuntimeError as error:  # errors of torch.distributed are subclasses
-        if processes == 1:
-            raise
-        raise UserError(
-            f"process {os.environ.get('RANK', '?')} did not meet the others of {processes} within {TO_MEET.seconds} s "
-            f"({str(error).splitlines()[0][:200]}): start all of them again, with one {COMMAND} on each node"
-        ) from error
-    return accelerator
+    return Accelerator(
+        cpu=processes > 1 and on_cpu,
+        log_with=None if report_to == "none" else report_to,
+        project_dir=str(folder),
+        # the others wait while the first process evaluates, downloads or plays on vLLM servers
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(days=1))],
+    )
 
 
 @contextmanager
@@ -132,8 +100,8 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     heads = getattr(text, "num_attention_heads", 0)
     head = text.to_dict().get("head_dim") or text.hidden_size // max(heads, 1)
 
-    # 1) sampling: merged weights, oneDNN's copies, cached logits; and for each reply its keys and values in buffers that are half
-    # as large again (`RowLayer`), its logits and their softmax, and four activations of the widest layer for each of its tokens
+    # 1) sampling: merged weights, oneDNN's copies, cached logits; for each reply its keys and values in buffers half as large
+    # again (`RowLayer`), its logits and their softmax, and four activations of the widest layer for each of its tokens
     rows = min(episodes, agent.max_rows)
     kept = 2 * text.num_hidden_layers * (text.to_dict().get("num_key_value_heads") or heads) * head * size
     of_row = 1.5 * tail * kept + 2 * text.vocab_size * size + 4 * tail * max(m.out_features for m in linear) * size
@@ -187,8 +155,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
         return {}
     expected = "the record that the run wrote; restore it, or name another --output-dir"
     values = read_json(path, expected)
-    began = values.get("rounding", {})
-    if not isinstance(values.get("base_commit"), str) or not isinstance(began, dict) or misfit(began.get("threads", 1), Count):
+    if not isinstance(values.get("base_commit"), str):
         raise UserError(f"{str(path)!r} is damaged: expected {expected}")
     return values
 
@@ -199,42 +166,33 @@ def pin_sources(config: TrainConfig, began: Mapping[str, Any]) -> tuple[TrainCon
     Returns the configuration with pinned names, and for the record the commits and the hash of the chat template; of a folder,
     the hash of its content. Raises `UserError` if a source is missing, of the wrong kind, or changed since the run started.
     """
-
-    def unchanged(kind: str, key: str, given: str, now: str) -> None:
-        if began.get(key, now) not in ("", now):
-            raise UserError(f"the {kind} {given!r} has changed since the run began: put it back, or name another --output-dir")
-
-    def pinned(kind: str, key: str, given: str, source: str, now: str) -> tuple[str, str]:
-        if not Path(source).is_dir():
-            now = began.get(key) or now
-            return f"{source}@{now}", now
-        unchanged(kind, key, given, now)
-        return given, now
-
     sources = resolve(config.model)
     if sources.adapter:
         raise UserError(
             f"model = {config.model!r} is a LoRA adapter: expected a base model; to train an adapter further, give its base, "
             f"and --init-adapter {config.model}"
         )
-    model, commit = pinned("base", "base_commit", config.model, sources.base, sources.base_commit)
-    adapter, adapter_commit = config.init_adapter, ""
-    if adapter:
-        name, revision = split_revision(adapter, None)
-        source = located(name)
-        adapter, adapter_commit = pinned("adapter", "init_adapter_commit", adapter, source, list_files(source, revision).content)
-    template = Path(config.chat_template)
-    digest = sha256(template.read_bytes()).hexdigest() if config.chat_template and template.is_file() else ""
-    unchanged("chat template", "chat_template_hash", config.chat_template, digest)
-    record = {"base_commit": commit, "init_adapter_commit": adapter_commit, "chat_template_hash": digest}
-    return replace(config, model=model, init_adapter=adapter), record
+    found = {"model": (sources.base, sources.base_commit), "init_adapter": ("", ""), "chat_template": ("", "")}
+    if config.init_adapter:
+        name, revision = split_revision(config.init_adapter, None)
+        found["init_adapter"] = located(name), list_files(located(name), revision).content
+    if (template := Path(config.chat_template)).is_file():
+        found["chat_template"] = config.chat_template, sha256(template.read_bytes()).hexdigest()
+    keys = {"model": "base_commit", "init_adapter": "init_adapter_commit", "chat_template": "chat_template_hash"}
+    names, record = dict[str, Any](), {}
+    for field, (source, now) in found.items():
+        before = began.get(keys[field]) or now
+        if field != "chat_template" and source and not Path(source).is_dir():
+            names[field], now = f"{source}@{before}", before
+        elif before != now:
+            given = getattr(config, field)
+            raise UserError(f"{field} = {given!r} has changed since the run began: put it back, or name another --output-dir")
+        record[keys[field]] = now
+    return replace(config, **names), record
 
 
 def choose_threads(wanted: int, began: Mapping[str, Any], parameters: int) -> None:
-    """Sets the CPU threads of torch: the wanted number, else the run's own, else the default for a model of this size.
-
-    A new run of a large model takes the free cores, unless OMP_NUM_THREADS is set.
-    """
+    """Sets the CPU threads of torch: the wanted number, else the run's own, else one for a tiny model and else the free cores."""
     threads = wanted or began.get("rounding", {}).get("threads") or default_threads(parameters)
     if not threads and "OMP_NUM_THREADS" not in os.environ:
         most, threads = torch.get_num_threads(), free_cores()
@@ -246,8 +204,7 @@ def choose_threads(wanted: int, began: Mapping[str, Any], parameters: int) -> No
 def record(path: Path, sources: Mapping[str, str], device: str, engine: str, settings: Mapping[str, Any], accept: bool) -> None:
     """Writes the record of a new run, or compares the numeric settings of a resumed run with its record.
 
-    Other threads, batches or versions round differently, and sooner or later a sampled token and the adapter differ. So a
-    resumed run raises `UserError` if a setting is not the same, unless `accept`; then the record lists the changes.
+    Raises `UserError` if a setting would change the rounding, unless `accept`; then the record lists the changes.
     """
     versions = {name: version(name) for name in ("torch", "transformers", "peft")}
     now = {"threads": torch.get_num_threads(), **settings, "device": device, "engine": engine, **versions}
@@ -273,11 +230,9 @@ def record(path: Path, sources: Mapping[str, str], device: str, engine: str, set
 
 def hardware(device: str) -> str:
     """The name of the GPU if the device is one with a name, else of the processor, in plain characters."""
+    info = Path("/proc/cpuinfo")  # `platform` knows only the architecture
+    found = re.search(r"model name\s*: (.+)", info.read_text(encoding="utf-8", errors="replace") if info.exists() else "")
+    name = found[1] if found else platform.processor() or platform.machine()
     if device in ("cuda", "xpu"):
         name = torch.get_device_module(device).get_device_name()
-    else:
-        file = Path("/proc/cpuinfo")
-        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-        found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
-        name = found[1] if found else platform.processor() or platform.machine()
     return " ".join(re.sub(r"[^A-Za-z0-9 .,()@+-]", " ", name).split())

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from msgrpo_hub.episode import Episode, Group, known_sum
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.fields import misfit
+from msgrpo_hub.fields import check
 from msgrpo_hub.msgrpo import StepAdvantages
 
 Metrics = dict[str, float]
@@ -27,15 +27,14 @@ def play_metrics(
 ) -> Metrics:
     """Metrics of the rollouts of an update: rewards, rates per step, entropy per token (nats), and speed.
 
-    `returns` are the composite returns C of each group, (G,); `seconds` the duration of the rollouts. In a run of several
-    `games`, each game also has its own reward and success.
+    `returns` are the composite returns C of each group, (G,). In a run of several `games`, each has its own reward and success.
     """
     episodes = [episode for group in groups for episode in group.episodes]
     replies = [step.completion for episode in episodes for step in episode.steps]
     tokens = sum(len(reply.token_ids) for reply in replies)
     # Servers give no entropies; −Σ log p is an unbiased estimate.
     entropy = sum(sum(reply.entropies) if reply.entropies else -sum(reply.log_probs) for reply in replies)
-    near = known_sum([episode.near_draws for episode in episodes])
+    near = known_sum([reply.near_draws for reply in replies])
     played = {"": episodes}
     if games > 1:
         played |= {f"/{name}": [e for e in episodes if e.game_id == name] for name in {e.game_id: None for e in episodes}}
@@ -82,12 +81,12 @@ def memory_mb(device: str) -> float:
     """Peak memory in MB: of a GPU with its own memory, else of the process. `device` is the kind, such as `cpu`."""
     if device in ("cuda", "xpu"):
         return float(torch.get_device_module(device).max_memory_allocated() / 1e6)
-    if sys.platform == "win32":
-        return float(psutil.Process().memory_info().peak_wset / 1e6)
-    import resource  # Windows has no such module; elsewhere psutil reports no peak
+    memory = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):  # Windows
+        return float(memory.peak_wset / 1e6)
+    import resource  # Windows has no such module
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 
 def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
@@ -108,11 +107,11 @@ def read_metrics(path: Path, updates: int | None = None) -> list[Metrics]:
     for number, line in enumerate(written, start=1):
         try:
             metrics = json.loads(line)
-            whole = metrics["update"] == number and metrics.keys() >= {"seconds_acting", "seconds_training"}
-            whole = whole and all(misfit(value, float) == "" for value in metrics.values())
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            whole = False
-        if not whole:
+            for name in ("seconds_acting", "seconds_training", *metrics):
+                check(name, metrics[name], float)
+            if metrics["update"] != number:
+                break
+        except (ValueError, TypeError, KeyError, RecursionError):
             break
         lines.append(metrics)
     torn = updates is None and len(lines) == len(written) - 1

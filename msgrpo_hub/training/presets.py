@@ -1,8 +1,7 @@
 """The presets: five of ours, and `paper-*`, where each value has an origin: the paper, its authors' later work, or us.
 
-The paper's trainer is not public. Its values come from the abstract, the captions and a digest of the text. The others come
-from the authors' later publications: their Snake engine and the settings of further experiments. Only this file labels
-values; the help of `msgrpo train`, the cards, the README and the guide are generated from it.
+The paper's trainer is not public: its values come from the abstract, the captions and the text, the others from the authors'
+later publications. The help of `msgrpo train`, the cards, the README and the guide take the labels from here.
 """
 
 from __future__ import annotations

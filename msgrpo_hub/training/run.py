@@ -26,20 +26,21 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import distinct_boards, episode_seed
 from msgrpo_hub.models.devices import on_threads
+from msgrpo_hub.models.vllm_server import parse_servers
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rendering.charts import plot_curves
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training import machine
-from msgrpo_hub.training.acting import MakeActor, actor_of
+from msgrpo_hub.training.acting import EngineActor, MakeActor, VllmActor
 from msgrpo_hub.training.adapter import save_adapter
-from msgrpo_hub.training.callbacks import Callback, RolloutLog, Run, TrackerLog, run_origin
+from msgrpo_hub.training.callbacks import Callback, RolloutLog, Run, run_origin
 from msgrpo_hub.training.config import TrainConfig, fingerprint, fixed_fields, to_toml
 from msgrpo_hub.training.machine import agreed, read_provenance
 from msgrpo_hub.training.metrics import append_metrics, read_metrics
 from msgrpo_hub.training.run_folder import Progress, RunFolder, load_checkpoint, locked, save_checkpoint
-from msgrpo_hub.training.summary import check_start, episode_table, outcome, play_test, read_summary, scores, table_players
+from msgrpo_hub.training.summary import check_start, episode_table, outcome, play_test, read_summary, scores
 from msgrpo_hub.training.trainer import Trainer
 
 
@@ -57,14 +58,11 @@ def train(
 
     Args:
         config: the settings of the run.
-        output_dir: gets config.toml, provenance.json, metrics.jsonl, checkpoint.safetensors, adapter/ (the last weights, or
-            with `keep` the best), best/ (the best on the validation episodes), curves.png, replay.svg, test_episodes.parquet and
-            summary.json; with `save_rollouts` also rollouts/, the training episodes.
-        acting: where training episodes are played: `engine` in this process, or vLLM servers, as `vllm:URL[,URL…]`. The servers
+        output_dir: gets the files of `RunFolder`.
+        acting: where training episodes are played: `engine` in this process, or vLLM servers, as `vllm:URL[,URL…]`, which
             must see the output folder under the same path. Such a run is not reproducible bit for bit.
         resume: continue the run in that folder, or start a new one. A finished run returns its summary.
-        accept_rounding: resume even with other threads, batches, processes, device or versions. The adapter may then differ
-            from the adapter of an uninterrupted run; summary.json says so.
+        accept_rounding: resume even with other threads, batches, processes, device or versions; summary.json says so.
         show_progress: draw a progress bar on standard error.
         callbacks: called in the first process; see `Callback`.
 
@@ -77,7 +75,9 @@ def train(
     check("config", config, TrainConfig)
     check("output_dir", output_dir, str | Path)
     folder = RunFolder(Path(output_dir))
-    make_actor = actor_of(acting, folder.acting)
+    make_actor: MakeActor = EngineActor
+    if acting != "engine":
+        make_actor = partial(VllmActor, servers=parse_servers(acting), folder=folder.acting)
     made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
     accelerator = machine.make_accelerator(config.device, config.report_to, folder.path)
     main = accelerator.is_main_process
@@ -99,7 +99,8 @@ def train(
             return read_summary(folder.summary) if main else {}
         trainer = _trainer(config, folder, accelerator, make_actor, accept_rounding)
         held.callback(accelerator.end_training)
-        held.callback(trainer.actor.close)
+        if isinstance(trainer.actor, VllmActor):
+            held.callback(trainer.actor.close)
         held.enter_context(folder.disk_errors())
         progress = Progress()
         with agreed(accelerator):
@@ -108,9 +109,8 @@ def train(
                 progress, state = load_checkpoint(folder.checkpoint, trainer.parameters, trainer.optimizer, run)
                 if isinstance(trainer.credit, LearningCredit):
                     trainer.credit.load_state_dict(state)
-        own: list[Callback] = [RolloutLog()] if config.save_rollouts else []
-        own += [TrackerLog(accelerator)] if accelerator.log_with else []
-        called = [*own, *callbacks] if main else []
+        called: list[Callback] = [*([RolloutLog()] if config.save_rollouts else []), *callbacks] if main else []
+        accelerator.init_trackers("msgrpo", config={name: str(value) for name, value in asdict(config).items()})
         with agreed(accelerator):
             for callback in called:
                 callback.on_start(Run(config=config, folder=folder.path, updates=progress.updates))
@@ -137,6 +137,7 @@ def train(
                     progress = replace(progress, best_update=index, best_reward=reward, best_weights=kept)
             for callback in called:
                 callback.on_update(update)
+            accelerator.log({name: value for name, value in update.metrics.items() if name != "update"}, step=index)
             if main:
                 append_metrics(folder.metrics, update.metrics)
                 state = trainer.credit.state_dict() if isinstance(trainer.credit, LearningCredit) else {}
@@ -201,9 +202,7 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
         seeds = [episode_seed(name, "test", index) for index in range(config.test_episodes)]
         played[name] = play_test(game, adapter, seeds, config.eval_temperature)
         rows = {player.name: scores(game, player) for player in played[name]}
-        table = {"game": name, "boards": distinct_boards(name, tuple(seeds)), "players": list(rows), **rows}
-        unknown = [f"{player} does not know {name}: left out" for player in table_players(game) if player not in rows]
-        tables.append(table | ({"left_out": unknown} if unknown else {}))
+        tables.append({"game": name, "boards": distinct_boards(name, tuple(seeds)), "players": list(rows), **rows})
     if not tables:
         summary["game"] = next(iter(games))
     else:
@@ -225,10 +224,9 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
     acting, training = (sum(line[f"seconds_{part}"] for line in metrics) for part in ("acting", "training"))
     evaluating = time.monotonic() - started + sum(line.get("seconds_validating", 0.0) for line in metrics)
     summary |= {"seconds_acting": acting, "seconds_training": training, "seconds_evaluating": evaluating}
-    summary |= {"seconds": acting + training + evaluating}
-    summary |= {"adapter_update": progress.best_update if config.keeps_best else progress.updates}
-    summary |= {"best_update": progress.best_update}
-    summary |= outcome(config, metrics, trainer.parameters)
+    kept = progress.best_update if config.keeps_best else progress.updates
+    summary |= {"seconds": acting + training + evaluating, "adapter_update": kept, "best_update": progress.best_update}
+    summary |= outcome(config, metrics)
     summary |= read_provenance(folder.provenance)
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
     write_json(folder.summary, summary, sort_keys=False)

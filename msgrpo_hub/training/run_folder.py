@@ -122,7 +122,7 @@ def seed_folders(folder: Path) -> list[Path]:
 def locked(folder: Path, made: Sequence[Path] = ()) -> Iterator[None]:
     """Holds the lock of a run folder, or raises `UserError` if another process trains there.
 
-    `made` are the folders that were created for this run, innermost first; they are removed afterwards if they hold nothing.
+    Afterwards, the folders that were `made` for this run, innermost first, are removed if they hold nothing.
     """
     lock = FileLock(folder / LOCK)
     try:
@@ -169,8 +169,7 @@ def save_checkpoint(
 ) -> None:
     """Writes adapter weights, optimiser moments and progress, atomically and with a checksum.
 
-    An exact resume needs no generator state, because every random stream is a function of (seed, update). `run` is the
-    fingerprint of the configuration, `credit` the state of a credit that learns.
+    Every random stream is a function of (seed, update), so no generator is saved. `run` is the fingerprint of the configuration.
     """
     parts: dict[str, Mapping[str, Tensor]] = {"weight": parameters, "credit": credit, "best": progress.best_weights}
     tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
@@ -179,7 +178,7 @@ def save_checkpoint(
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     state = {name: getattr(progress, name) for name in ("updates", "best_update", "best_reward")}
     metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state)}
-    metadata["digest"] = _digest(metadata, tensors)
+    metadata["digest"] = digest_of(metadata, tensors)
     write_atomically(path, lambda beside: save_file(tensors, beside, metadata))
 
 
@@ -188,29 +187,25 @@ def load_checkpoint(
 ) -> tuple[Progress, dict[str, Tensor]]:
     """Loads a checkpoint into the parameters and the optimiser. Returns the progress of the run and the state of its credit.
 
-    Raises `UserError` if the file is damaged, of another format, or of another run.
+    Raises `UserError` if the file is damaged or of another run.
     """
 
-    def refused(reason: str) -> UserError:
-        return UserError(f"cannot load the checkpoint {str(path)!r}: {reason}; delete it to start again, or name another folder")
-
+    given, remedy = f"cannot load the checkpoint {str(path)!r}", "delete it to start again, or name another folder"
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise refused(f"it cannot be read ({error})") from error
-    if metadata.get("format") != FORMAT:
-        raise refused(f"its format is {metadata.get('format')!r}, expected {FORMAT!r}")
-    if metadata.pop("digest", "") != _digest(metadata, tensors):
-        raise refused("its checksum is wrong, so it is damaged")
+        raise UserError(f"{given}: it cannot be read ({error}); {remedy}") from error
+    if metadata.get("format") != FORMAT or metadata.pop("digest", "") != digest_of(metadata, tensors):
+        raise UserError(f"{given}: it is damaged, because its checksum is wrong; {remedy}")
     parts: dict[str, dict[str, Tensor]] = {"weight": {}, "credit": {}, "best": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
         parts.setdefault(part, {})[name] = tensor
     weights, credit, best = (parts.pop(part) for part in ("weight", "credit", "best"))
     if metadata["run"] != run or weights.keys() != parameters.keys():
-        raise refused("it belongs to a run with another configuration")
+        raise UserError(f"{given}: it belongs to a run with another configuration; {remedy}")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
@@ -220,7 +215,7 @@ def load_checkpoint(
     return Progress(**json.loads(metadata["progress"]), best_weights=best), credit
 
 
-def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+def digest_of(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
     for name in sorted(tensors):
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())

@@ -48,20 +48,15 @@ class Variant:
     name: str
     runs: Mapping[int, SeedRun]
     """By training seed, in ascending order."""
-
-    @property
-    def finished(self) -> dict[int, Summary]:
-        """The summaries of its finished runs by seed."""
-        return {seed: run.summary for seed, run in self.runs.items() if run.summary is not None}
+    finished: Mapping[int, Summary]
+    """The summaries of its finished runs by seed."""
 
 
 def find_variants(folders: Iterable[Path]) -> list[Variant]:
-    """Groups the runs in some folders into variants: by the folder of `seed-0`, `seed-1`, …, and by their settings.
-
-    A variant of `seed-N` folders has the name of their folder, another variant the settings that differ between variants.
+    """The runs in some folders as variants, named by their folder: the runs in `seed-0`, `seed-1`, … are one, any other is alone.
 
     Raises:
-        UserError: a folder holds no run, or a variant has two runs of one seed.
+        UserError: a folder holds no run, or the runs of a variant differ in more than their seed.
     """
     paths: dict[Path, None] = {}
     for folder in folders:
@@ -70,29 +65,20 @@ def find_variants(folders: Iterable[Path]) -> list[Variant]:
         if not inside:
             raise UserError(f"{str(folder)!r} holds no run: expected the output of `msgrpo train`, or a folder of them")
         paths |= dict.fromkeys(inside)
-    groups: dict[tuple[Path | None, str], dict[int, SeedRun]] = {}
+    groups: dict[Path, dict[int, SeedRun]] = {}
     for path in paths:
-        own = RunFolder(path)
+        own, place = RunFolder(path), path.parent if SEED.fullmatch(path.name) else path
         summary = read_summary(own.summary) if own.summary.exists() else None
         run = SeedRun(folder=path, config=stored_config(own.config), metrics=read_metrics(own.metrics), summary=summary)
-        place = path.parent if SEED.fullmatch(path.name) else None
-        seeds = groups.setdefault((place, repr(sorted(settings(run.config).items()))), {})
-        if other := seeds.get(run.config.seed):
-            raise UserError(
-                f"two runs of seed {run.config.seed} with the same settings, {str(other.folder)!r} and {str(path)!r}: "
-                "expected one run per training seed; name one of them"
-            )
-        seeds[run.config.seed] = run
-    every = [settings(next(iter(runs.values())).config) for runs in groups.values()]
-    differing = [name for name in every[0] if any(values[name] != every[0][name] for values in every)]
-    places = [place or next(iter(runs.values())).folder for (place, _), runs in groups.items()]
-    above = os.path.commonpath([str(place.parent) for place in places])
-    variants = []
-    for place, values, ((parent, _), runs) in zip(places, every, groups.items(), strict=True):
-        by_settings = ", ".join(f"{name} {values[name]}" for name in differing)
-        name = os.path.relpath(place, above) if parent or not by_settings else by_settings
-        name += f", {by_settings}" if places.count(place) > 1 else ""
-        variants.append(Variant(name=name, runs=dict(sorted(runs.items()))))
+        runs = groups.setdefault(place, {})
+        if run.config.seed in runs or any(settings(run.config) != settings(other.config) for other in runs.values()):
+            raise UserError(f"{str(place)!r} holds runs that differ in more than their seed: expected one per seed")
+        runs[run.config.seed] = run
+    above, variants = os.path.commonpath([place.parent for place in groups]), []
+    for place, found_runs in groups.items():
+        runs = dict(sorted(found_runs.items()))
+        finished = {seed: run.summary for seed, run in runs.items() if run.summary is not None}
+        variants.append(Variant(name=os.path.relpath(place, above), runs=runs, finished=finished))
     return variants
 
 
@@ -131,13 +117,9 @@ def figures(summaries: Mapping[int, Summary], player: str = "adapter") -> dict[s
             values = {seed: own[game][player].get(name) for seed, own in tables.items()}
             for value in values.values():
                 check(name, value, float, " in the results of a run")
-            found.setdefault(game, {})[name] = over_seeds(values, bounds_of(game, name))
+            bounds = (0.0, 1.0) if name.startswith("success") else return_range(make_game(game))
+            found.setdefault(game, {})[name] = over_seeds(values, bounds)
     return found
-
-
-def bounds_of(game: str, figure: str) -> tuple[float, float] | None:
-    """The smallest and the largest possible value of a figure."""
-    return (0.0, 1.0) if figure.startswith("success") else return_range(make_game(game))
 
 
 def data_of(variant: Variant) -> dict[str, Any]:
@@ -160,34 +142,31 @@ def records(games: Mapping[str, Mapping[str, OverSeeds]]) -> dict[str, Any]:
 
 
 def seed_table(variants: Sequence[Variant]) -> str:
-    """One block per game, with a line per variant and per player that is equal in all runs; then remarks."""
-    finished = {variant.name: variant.finished for variant in variants if variant.finished}
-    adapters = {name: figures(summaries) for name, summaries in finished.items()}
+    """One block per game, with a line per variant, and one per other player where it is equal in all variants; then remarks."""
     blocks, remarks = [], []
-    for game in dict.fromkeys(game for of_games in adapters.values() for game in of_games):
-        own = {name: of_games[game] for name, of_games in adapters.items() if game in of_games}
-        same = all(of["reward"].by_seed == of["success"].by_seed for of in own.values())
+    tables = [table for variant in variants for summary in variant.finished.values() for table in tables_of(summary).items()]
+    for game in dict.fromkeys(game for game, _ in tables):
+        adapters = [of[game] for variant in variants if game in (of := figures(variant.finished))]
+        same = all(of["reward"].by_seed == of["success"].by_seed for of in adapters)
         names = ["reward"] if same else ["reward", "success"]
         head = [("reward = success" if same else name, "std", "worst", "best", "greedy") for name in names]
         rows = [["", "seeds", *(cell for part in head for cell in part)]]
-        summary = next(iter(finished[next(iter(own))].values()))
-        for player in tables_of(summary)[game]["players"]:
-            if player == "adapter":
-                for label, of in own.items():
-                    rows.append([label, str(len(of["reward"].by_seed))])
+        for player in dict.fromkeys(player for name, table in tables if name == game for player in table["players"]):
+            own: dict[str, list[str]] = {}
+            for variant in variants:
+                if played := figures(variant.finished, player).get(game):
+                    cells = own[variant.name] = [str(len(played["reward"].by_seed)) if player == "adapter" else ""]
                     for name in names:
-                        values, std = of[name].by_seed.values(), of[name].std
-                        numbers = (min(values), max(values), of[f"{name}_greedy"].mean)
-                        rows[-1] += [str(of[name]), "–" if std is None else f"{std:.3f}", *(f"{n:z.3f}" for n in numbers)]
-                continue
-            every = [played[game] for summaries in finished.values() if game in (played := figures(summaries, player))]
-            distinct = {(name, value) for of in every for name, figure in of.items() for value in figure.by_seed.values()}
-            if every and len(distinct) == len(every[0]):  # the same in all runs of all variants
-                means = [(f"{every[0][name].mean:z.3f}", f"{every[0][f'{name}_greedy'].mean:z.3f}") for name in names]
-                rows.append([player, "", *(cell for mean, greedy in means for cell in (mean, "", "", "", greedy))])
-        title = (
-            f"{game}, {summary['episodes']} test episodes per run; means over training seeds with 95 % intervals over the seeds"
-        )
+                        over, values, greedy = played[name], played[name].by_seed.values(), played[f"{name}_greedy"].mean
+                        spread = ["–" if over.std is None else f"{over.std:.3f}", f"{min(values):z.3f}", f"{max(values):z.3f}"]
+                        cells += [str(over), *spread] if player == "adapter" else [f"{over.mean:z.3f}", "", "", ""]
+                        cells.append(f"{greedy:z.3f}")
+            if player == "adapter":
+                rows += [[variant, *cells] for variant, cells in own.items()]
+            elif len({*map(tuple, own.values())}) == 1:
+                rows.append([player, *next(iter(own.values()))])
+        episodes = next(summary["episodes"] for variant in variants for summary in variant.finished.values())
+        title = f"{game}, {episodes} test episodes per run; means over training seeds with 95 % intervals over the seeds"
         blocks.append(f"{title}\n{aligned(rows)}")
     for variant in variants:
         for seed, run in variant.runs.items():
@@ -239,5 +218,5 @@ def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
         validation=lines("validation_reward"),
         test=means.pop("adapter").by_seed if "adapter" in means else {},
         references={name: figure.mean for name, figure in means.items()},
-        bounds=bounds_of(game, "reward"),
+        bounds=return_range(make_game(game)),
     )

@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 from peft import PeftModel
-from torch import Tensor
 
 from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
 from msgrpo_hub.episode import Episode
@@ -47,17 +46,15 @@ class Played:
     greedy: list[Episode]
 
 
-def table_players(game: Game) -> list[str]:
-    """The rows of the table: scripted players, the base, the adapter, and the reference: optimal play, or else greedy play."""
-    if is_solvable(base_game(game)):
-        return ["silent", "random", "base", "adapter", "optimal"]
-    return ["silent", "random", "random-safe", "base", "adapter", "greedy"]
-
-
 def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float) -> list[Played]:
-    """Plays the same test episodes with each player of the table that knows the game."""
-    played = []
-    for name in table_players(game):
+    """Plays the same test episodes with each player of the table that knows the game.
+
+    These are scripted players, the base, the adapter, and the reference: optimal play, or else greedy play.
+    """
+    played, references = [], ["random-safe", "base", "adapter", "greedy"]
+    if is_solvable(base_game(game)):
+        references = ["base", "adapter", "optimal"]
+    for name in ("silent", "random", *references):
         policies: list[Policy]
         if name in ("base", "adapter"):
             policies = [replace(agent, temperature=temperature), replace(agent, temperature=0.0)]
@@ -73,10 +70,7 @@ def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperatur
 
 
 def scores(game: Game, played: Played) -> dict[str, Any]:
-    """A player's row: success and reward, sampled and greedy, each with its 95 % interval, and the rates of its replies.
-
-    A scripted player has no temperature: its sampled and greedy figures are the same.
-    """
+    """A player's row: success and reward, sampled and greedy, each with its 95 % interval, and the rates of its replies."""
     seed = episode_seed(game.id, "test", 0)
     row: dict[str, Any] = {"episodes": len(played.sampled)}
     for suffix, episodes in (("", played.sampled), ("_greedy", played.greedy)):
@@ -92,10 +86,7 @@ def scores(game: Game, played: Played) -> dict[str, Any]:
 
 
 def episode_table(played: Sequence[Played], origin: Origin, prompt_format: str) -> pa.Table:
-    """Every test episode of every player, one row each; a scripted player's once, without a temperature.
-
-    The temperature of `origin` is for sampled play. All prompts have the same format.
-    """
+    """Every test episode of every player, one row each; a scripted player's once, without a temperature."""
     parts = []
     for player in played:
         scripted = player.sampled is player.greedy
@@ -136,25 +127,22 @@ def table(summary: Mapping[str, Any]) -> str:
             cells.append(f"{row[figure]:.3f} " + ("(too few)" if ends is None else f"[{ends[0]:.3f}, {ends[1]:.3f}]"))
         success, reward = cells
         lines.append(f"{name:<12}{success:>24}{row['success_greedy']:>9.3f}{reward:>26}{row['reward_greedy']:>9.3f}")
-    return "\n".join([*lines, *summary.get("left_out", [])])
+    return "\n".join(lines)
 
 
 # ---- runs that learn nothing
 
 
-def outcome(config: TrainConfig, metrics: Sequence[Metrics], weights: Mapping[str, Tensor]) -> dict[str, str]:
+def outcome(config: TrainConfig, metrics: Sequence[Metrics]) -> dict[str, str]:
     """The likely cause and the remedy if a run, or its rewards, taught nothing; otherwise empty.
 
-    One line as `learned_nothing`, or as `rewards_taught_nothing` if a teacher taught the adapter. `weights` are those of the
-    adapter by name; new LoRA matrices B are 0.
+    One line as `learned_nothing`, or as `rewards_taught_nothing` if a teacher taught the adapter.
     """
     rewarded = [line for line in metrics if "zero_variance_groups" in line]
     if rewarded and all(line["zero_variance_groups"] >= config.groups for line in rewarded):
         key = "rewards_taught_nothing" if len(rewarded) < len(metrics) else "learned_nothing"
         alike = f"in all {len(rewarded) * config.groups} groups every episode had the same return, so there were no advantages"
         return {key: f"{alike}; {_cause(config, rewarded)}"}
-    if not config.init_adapter and not any(tensor.any() for name, tensor in weights.items() if "lora_A" not in name):
-        return {"learned_nothing": "all matrices B of the adapter are 0, so it equals its base: raise --learning-rate"}
     return {}
 
 

@@ -1,7 +1,6 @@
 """The training loop's step: play, credit, select, learn; and the validation.
 
-Several processes share the work: each plays its part of the episodes and trains on its part of the packs. All of them see
-all episodes and compute the same advantages and the same selection.
+Of several processes, each plays its part of the episodes and trains on its part of the packs. All compute the same selection.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from typing import cast
@@ -26,16 +25,7 @@ from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game, stream
 from msgrpo_hub.models.weights import without_adapter
-from msgrpo_hub.msgrpo import (
-    CreditContext,
-    LossTerms,
-    SelectedEpisode,
-    Selection,
-    credit_function,
-    k3,
-    policy_loss,
-    select,
-)
+from msgrpo_hub.msgrpo import CreditContext, LossTerms, SelectedEpisode, Selection, k3, policy_loss, select
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.acting import LARGEST_K3, LARGEST_RATIO, Actor, EngineActor, MakeActor, Teacher, careful_thought
@@ -50,11 +40,23 @@ Start = tuple[str, int]
 
 
 class StartStates:
-    """The games of a run, as `parse_games` reads them, and the initial states of its updates on boards of the train split."""
+    """The games of a run, as `parse_games` reads them, and the initial states of its updates on boards of the train split.
+
+    Successive groups play the games in `order`, spread as evenly as the weights allow (smooth weighted round robin).
+
+    >>> StartStates("Snake-Solo-v1=3,Snake-Short-v1=1").order
+    ['Snake-Solo-v1', 'Snake-Solo-v1', 'Snake-Short-v1', 'Snake-Solo-v1']
+    """
 
     def __init__(self, games: str, seed: int = 0, groups: int = 1) -> None:
-        self.games: dict[str, Game] = {name: make_game(name) for name in parse_games(games)}
-        self.order, self.seed, self.groups = dealing_order(games), seed, groups
+        weights = parse_games(games)
+        self.games: dict[str, Game] = {name: make_game(name) for name in weights}
+        self.seed, self.groups, self.order = seed, groups, list[str]()
+        due = dict.fromkeys(weights, 0)
+        for _ in range(sum(weights.values())):
+            due = {name: value + weights[name] for name, value in due.items()}
+            self.order.append(max(due, key=due.__getitem__))
+            due[self.order[-1]] -= sum(weights.values())
 
     def of_update(self, index: int) -> list[Start]:
         """The starts of the groups of update `index`, from 1."""
@@ -63,38 +65,12 @@ class StartStates:
         return [(game, episode_seed(game, "train", number, self.seed)) for game, number in games]
 
 
-def dealing_order(games: str) -> tuple[str, ...]:
-    """The games of successive groups over one round, spread as evenly as the weights allow (smooth weighted round robin).
-
-    >>> dealing_order("Snake-Solo-v1=3,Snake-Short-v1=1")
-    ('Snake-Solo-v1', 'Snake-Solo-v1', 'Snake-Short-v1', 'Snake-Solo-v1')
-    """
-    weights = parse_games(games)
-    total, credit, order = sum(weights.values()), dict.fromkeys(weights, 0), []
-    for _ in range(total):
-        credit = {name: value + weights[name] for name, value in credit.items()}
-        chosen = max(credit, key=lambda name: credit[name])
-        credit[chosen] -= total
-        order.append(chosen)
-    return tuple(order)
-
-
 class Trainer:
-    """A base model with a LoRA adapter, its optimiser, and the updates of a run.
-
-    Args:
-        config: the settings of the run.
-        accelerator: the processes.
-        make_actor: creates the player of the training episodes.
-
-    Raises:
-        UserError: the model cannot be loaded, or a variant that the configuration names.
-    """
+    """A base model with a LoRA adapter, its optimiser, and the updates of a run. `make_actor` creates who plays the episodes."""
 
     def __init__(self, config: TrainConfig, accelerator: Accelerator, make_actor: MakeActor = EngineActor) -> None:
         self.config, self.accelerator = config, accelerator
         self.credit = deepcopy(config.choice("credit"))  # a credit that learns belongs to one run
-        credit_function(self.credit)
         self.sampler, self.scale = config.choice("sampler"), config.choice("advantage_scale")
         self.normalisation = config.choice("loss_normalisation")
         self.starts, self.agent = StartStates(config.game, config.seed, config.groups), load_agent(config, accelerator)
@@ -112,16 +88,17 @@ class Trainer:
         # 1) G episodes from each initial state; in a taught update the teacher plays one
         started, config = time.monotonic(), self.config
         taught = index <= config.taught
-        if taught:
-            assert self.teacher
-            with without_adapter(self.model):  # thoughts come from the base model
-                groups = self.played_by(self.teacher, self.starts.of_update(index), 1)
-        else:
-            groups = self.act(self.starts.of_update(index))
+        with without_adapter(self.model) if taught else nullcontext():  # a teacher's thoughts come from the base model
+            groups = self.act(self.starts.of_update(index), self.teacher if taught else None)
         acted = time.monotonic()
 
         # 2) returns → advantages → credit → selection
-        plan = imitation(groups) if taught else self.select(groups, index)
+        if taught:  # all episodes, with advantage 1
+            ones = [[torch.ones(len(episode.steps)) for episode in group.episodes] for group in groups]
+            selected = [SelectedEpisode(e, (1.0,) * len(e.steps)) for group in groups for e in group.episodes]
+            plan = Selection([], CreditContext(), [torch.ones(len(group.episodes)) for group in groups], ones, selected)
+        else:
+            plan = self.select(groups, index)
 
         # 3) one optimiser step per minibatch
         count = 1 if taught else config.minibatches
@@ -130,9 +107,7 @@ class Trainer:
         learned = self.sampler_distance(batches, index) if not (taught or self.actor.is_exact) else {}
         if config.lora_dropout:  # the only use of torch's global generator; own credits and callbacks may use it too
             torch.manual_seed(int(stream(config.seed, "dropout", index).integers(2**62)))
-        steps = []
-        for packs in batches:
-            steps.append(self.step(self.gradient(packs, taught), index))
+        steps = [self.step(self.gradient(packs, taught), index) for packs in batches]
         nothing = dict.fromkeys(("kl", "clip_fraction", "gradient_norm", "learning_rate"), 0.0)
         learned |= {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} if steps else nothing
 
@@ -151,21 +126,15 @@ class Trainer:
             played = play_metrics(groups, plan.returns, plan.step_advantages, acted - started, len(self.starts.games))
             measured = {"temperature": self.temperature, **played}
         cost = {"seconds_training": time.monotonic() - acted, "memory_mb": memory_mb(self.model.device.type)}
-        return Update(
-            index=index,
-            groups=groups,
-            advantages=plan.advantages,
-            step_advantages=plan.step_advantages,
-            selected=plan.selected,
-            metrics={"update": float(index), **measured, **learned, **cost},
-        )
+        metrics = {"update": float(index), **measured, **learned, **cost}
+        return Update(index=index, groups=groups, selection=plan, metrics=metrics)
 
-    def act(self, starts: Sequence[Start]) -> list[Group]:
-        """Plays G episodes from each start."""
-        return self.played_by(self.actor, starts, self.config.group_size)
+    def act(self, starts: Sequence[Start], teacher: EngineActor | None = None) -> list[Group]:
+        """Plays G episodes from each start, or one by a teacher.
 
-    def played_by(self, actor: Actor, starts: Sequence[Start], size: int) -> list[Group]:
-        """Groups of `size` episodes; every process plays its share and receives all. On servers the first one plays all."""
+        Every process plays its share and receives all. On servers the first one plays all.
+        """
+        actor, size = (teacher, 1) if teacher else (self.actor, self.config.group_size)
         keys = [(game, seed, member) for game, seed in starts for member in range(size)]
         process, processes = self.accelerator.process_index, self.accelerator.num_processes
         mine = keys[process::processes] if actor.is_exact else keys if process == 0 else []
@@ -196,9 +165,7 @@ class Trainer:
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
         """Computes the gradient of an optimiser step, summed over all packs and processes. Returns loss, KL and clip fraction.
 
-        Args:
-            packs: the whole batch; each process takes its share.
-            taught: the loss is −Σ n·log p_θ instead of the policy loss.
+        In a taught update the loss is −Σ n·log p_θ instead of the policy loss.
         """
         config, processes = self.config, self.accelerator.num_processes
         totals, ratios = torch.zeros(3, dtype=torch.float64), list[Tensor]()
@@ -296,13 +263,6 @@ def scheduled_rate(config: TrainConfig, index: int) -> float:
     warm = min((index - before) / config.warmup, 1.0) if config.warmup else 1.0
     done = (index - before - 1) / max(last - before - 1, 1)
     return config.learning_rate * warm * (1.0 - (1.0 - config.learning_rate_end) * done)
-
-
-def imitation(groups: Sequence[Group]) -> Selection:
-    """A selection of all episodes with advantage 1, for behaviour cloning."""
-    ones = [[torch.ones(len(episode.steps)) for episode in group.episodes] for group in groups]
-    selected = [SelectedEpisode(e, (1.0,) * len(e.steps)) for group in groups for e in group.episodes]
-    return Selection([], CreditContext(), [torch.ones(len(group.episodes)) for group in groups], ones, selected)
 
 
 @contextmanager

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.cli import main
 from tests.campaign.__main__ import RESULTS, campaign, trial
-from tests.campaign.victims import TRAINING, VICTIMS, Stage, left_by_evaluation, left_by_training, updates_safe
-from tests.cli.suites import FIRM, write_suite
+from tests.campaign.victims import TRAINING, VICTIMS, Stage
 
 CHEAP = ["training", "evaluation of scripted players", "training with rollouts", "push of results"]
 """The victims that take about a second."""
@@ -46,36 +43,25 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.mark.slow
-def test_ten_kills_at_random_moments_change_nothing_and_no_trial_is_repeated(stage: Stage, tmp_path: Path) -> None:
-    file, asked = tmp_path / "kills.json", list[int]()
-
-    def of_seed(seed: int) -> object:
-        asked.append(seed)
-        return stage.victim(CHEAP[seed % len(CHEAP)])
-
-    for kills in (5, 10):
-        campaign(kills, of_seed, file, tmp_path, "a test")  # type: ignore[arg-type]
+def test_ten_kills_at_random_moments_change_nothing(stage: Stage, tmp_path: Path) -> None:
+    file = tmp_path / "kills.json"
+    campaign(10, lambda seed: stage.victim(CHEAP[seed % len(CHEAP)]), file, tmp_path, "a test")
     written = json.loads(file.read_text())
-    assert [trial["seed"] for trial in written["trials"]] == asked == list(range(len(asked)))
     assert sum(len(trial["kills"]) for trial in written["trials"]) == written["kills"] >= 10
     assert [trial for trial in written["trials"] if trial["unequal"]] == written["unequal"] == []
 
 
 @pytest.mark.long
 def test_a_resume_that_loses_an_update_is_reported_with_its_seed(stage: Stage, tmp_path: Path) -> None:
-    sound, file = stage.victim("training"), tmp_path / "kills.json"
+    sound = stage.victim("training")
 
     def losing(place: Path) -> object:
         return stage.commands.start(*TRAINING.split(), "--model", stage.model, "--output-dir", place, program=LOSES_AN_UPDATE)
 
     faulty = replace(sound, start=losing, name="a faulty training", uninterrupted=tmp_path / "uninterrupted")
     assert faulty.expected == sound.expected  # only the resume is faulty
-    kills, found = 0, {"unequal": list[str]()}
-    while not found["unequal"]:
-        *_, found = trials = campaign(kills + 1, lambda _: faulty, file, tmp_path, "a test")
-        kills = sum(len(trial["kills"]) for trial in trials)
-        assert kills < 12
-    assert json.loads(file.read_text())["unequal"] == [found["seed"]]
+    trials = campaign(12, lambda _: faulty, tmp_path / "kills.json", tmp_path, "a test")
+    found = next(trial for trial in trials if trial["unequal"])
     assert re.match(r"exit 2: error: .*metrics.jsonl. has no readable line of update", found["unequal"][0])
     assert (tmp_path / f"seed-{found['seed']}" / "metrics.jsonl").exists()
     assert trial(sound, found["seed"], tmp_path / "again")["unequal"] == []
@@ -98,28 +84,3 @@ def test_a_hundred_kills_of_every_victim_changed_nothing() -> None:
     assert sum(len(trial["kills"]) for trial in written["trials"]) == written["kills"] >= 100
     assert {trial["victim"] for trial in written["trials"]} == set(VICTIMS)
     assert [trial for trial in written["trials"] if trial["unequal"]] == written["unequal"] == []
-
-
-def test_every_file_of_an_evaluation_counts_without_the_seconds(tmp_path: Path) -> None:
-    suite, runs = write_suite(tmp_path / "suite.toml", 4, FIRM), tmp_path / "runs"
-    main(["eval", "random", "--suite", str(suite), "--output-dir", str(runs)])
-    expected, files = left_by_evaluation(runs), [path for path in runs.rglob("*") if path.is_file()]
-    assert len(files) == 5
-    for path in files:
-        before = path.read_bytes()
-        path.write_bytes(before + b" ")
-        assert (left_by_evaluation(runs) != expected) == (path.name != "timing.json"), path
-        path.write_bytes(before)
-
-
-@pytest.mark.slow
-def test_every_file_of_a_training_counts(finished_run: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(finished_run, tmp_path / "run"))
-    expected = left_by_training(run)
-    assert expected == left_by_training(finished_run)
-    assert updates_safe(finished_run) == 6
-    for path in [path for path in run.rglob("*") if path.is_file() and not path.name.startswith(".lock")]:
-        before = path.read_bytes()
-        path.unlink()
-        assert left_by_training(run) != expected, path
-        path.write_bytes(before)

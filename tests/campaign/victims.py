@@ -19,12 +19,12 @@ from safetensors import safe_open
 from msgrpo_hub.storage import run_files
 from tests.cli.suites import FIRM, SLIPPERY, SNAKE, write_suite
 from tests.command import Command, Finished, Running
-from tests.files import sha256
+from tests.files import hashes
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.store import OWNER
 from tests.tiny import save_trainable_model
 from tests.training.conftest import TWO
-from tests.training.interrupted import metrics, updates_safe
+from tests.training.runs import metrics, updates_safe
 
 TRAINING = (
     "train --resume --updates 6 --groups 2 --group-size 6 --selected-per-group 3 --max-new-tokens 4 --lora-rank 4 --threads 1 "
@@ -170,16 +170,12 @@ class OntoHub:
 Victim = IntoFolder | OntoHub
 
 
-def hashes_of(folder: Path) -> dict[str, object]:
-    return {str(path.relative_to(folder)): sha256(path) for path in folder.rglob("*") if path.is_file()}
-
-
 def left_by_training(folder: Path) -> dict[str, object]:
     """The hash of every file; of metrics and summary, everything without seconds and memory.
 
     The curves show the seconds too, so only their presence counts. A checkpoint has a digest of its content.
     """
-    left = {name: digest for name, digest in hashes_of(folder).items() if not name.startswith(".lock")}
+    left: dict[str, object] = {name: digest for name, digest in hashes(folder).items() if not name.startswith(".lock")}
     left |= {"curves.png": (folder / "curves.png").exists()}
     if (folder / "checkpoint.safetensors").exists():
         with safe_open(folder / "checkpoint.safetensors", framework="np") as file:
@@ -194,7 +190,7 @@ def left_by_training(folder: Path) -> dict[str, object]:
 
 def left_by_evaluation(folder: Path) -> dict[str, object]:
     """The hash of every file without the seconds."""
-    return {name: digest for name, digest in hashes_of(folder).items() if Path(name).name != run_files.TIMING}
+    return {name: digest for name, digest in hashes(folder).items() if Path(name).name != run_files.TIMING}
 
 
 def episodes_safe(folder: Path) -> int:
@@ -312,4 +308,4 @@ VICTIMS: dict[str, Maker] = {
     "push of rollouts": push("rollouts", BASE, "ada/episodes", "dataset"),
     "training on two processes, both killed": training("--save-rollouts", killed=slice(None)),
 }
-"""Name → how it is made, in the order in which they take turns."""
+"""Name → its maker. The seeds of a campaign take the victims in this order."""

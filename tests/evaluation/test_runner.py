@@ -115,8 +115,8 @@ def test_the_built_in_base_has_tokens_and_near_draws_and_a_scripted_player_has_n
     how = PlayerSettings(mode=mode, max_new_tokens=24)
     scripted, model = evaluate(["random", "pocket"], replace(LAKE, episodes=2), tmp_path, settings=how)
     for step in (step for episode in model.episodes for step in episode.steps if mode == "generate"):
-        assert (step.completion.prompt_tokens or 0) > 100
-        assert 1 <= (step.completion.reply_tokens or 0) <= 24
+        assert (step.completion.tokens[0] or 0) > 100
+        assert 1 <= (step.completion.tokens[1] or 0) <= 24
         assert (step.status == "truncated_reply") == (step.action is None and step.completion.finish == "length")
     assert (scripted.summary["reply_tokens"], scripted.summary.get("near_draws")) == (None, None)
     assert 0 <= model.summary["near_draws"] <= model.summary["reply_tokens"]

@@ -26,7 +26,7 @@ from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.loading import load, refused, rngs
 from tests.tiny import SIZE
-from tests.training.trainers import learn
+from tests.training.runs import learn
 
 
 def reply_alike(one: LanguageModel, other: LanguageModel, prompts: list[Prompt]) -> bool:

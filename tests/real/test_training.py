@@ -23,7 +23,7 @@ from tests.hub_server.store import Blob, Repository
 from tests.real.cases import NEW_TOKENS, Case, Record, check_close, chosen, greedy, next_log_probs, plain_model
 from tests.real.models import SOURCES
 from tests.real.short import LAKE, msgrpo
-from tests.training.interrupted import metrics, updates_safe
+from tests.training.runs import metrics, updates_safe
 
 WEIGHTS = Path("adapter", "adapter_model.safetensors")
 

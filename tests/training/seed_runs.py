@@ -11,14 +11,14 @@ import numpy as np
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.games import episode_seed, make_game
-from msgrpo_hub.games.game import Game
+from msgrpo_hub.games.game import Game, is_solvable
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import parse_games, to_toml
 from msgrpo_hub.training.metrics import append_metrics
 from msgrpo_hub.training.run_folder import RunFolder
-from msgrpo_hub.training.summary import Played, scores, table_players
+from msgrpo_hub.training.summary import Played, scores
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 EPISODES = 12
@@ -58,7 +58,7 @@ def write_run(folder: Path, seed: int, updates: int = 20, done: int | None = Non
         append_metrics(run.metrics, {"update": float(index), **of_all, **times})
     if done is None:
         game = make_game(first)
-        after = table_players(game)[-1]
+        after = "optimal" if is_solvable(game) else "greedy"
         known = {"random": row(game, "random", 0), "adapter": row(game, "random-legal", 50 * seed), after: row(game, after, 0)}
         times = {"seconds_acting": 1.0, "seconds_training": 1.0, "seconds": 2.0}
         summary = {"game": game.id, "episodes": EPISODES, "players": [*known], **known, **times, "config": asdict(config)}

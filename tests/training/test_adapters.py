@@ -23,12 +23,11 @@ from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.models.language_model import probe_prompt
 from msgrpo_hub.training import TrainConfig, train
-from msgrpo_hub.training.adapter import learning_mode, new_lora, save_adapter, without_dropout
+from msgrpo_hub.training.adapter import learning_mode, new_lora, without_dropout
 from msgrpo_hub.training.config import load_config
 from tests.families import tiny_model as of_family
 from tests.tiny import adapted as with_lora
-from tests.training.interrupted import WEIGHTS
-from tests.training.trainers import Stop, trained, trainer_of
+from tests.training.runs import WEIGHTS, Stop, trained
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -76,13 +75,6 @@ def test_a_name_that_no_layer_has_is_refused_with_the_names_of_the_layers(target
         new_lora(of_family("llama"), targets, r=2)
 
 
-@pytest.mark.parametrize(("rslora", "scale"), [(False, 8 / 4), (True, 8 / 2)])
-def test_rank_stabilised_lora_divides_alpha_by_the_root_of_the_rank(config: TrainConfig, rslora: bool, scale: float) -> None:
-    model = trainer_of(replace(config, lora_rank=4, lora_alpha=8, rslora=rslora)).model
-    assert {layer.scaling["default"] for layer in model.modules() if hasattr(layer, "lora_A")} == {scale}
-    assert model.peft_config["default"].use_rslora == rslora
-
-
 def test_training_uses_the_experts_that_sampling_uses() -> None:
     model, ids = of_family("phimoe"), torch.arange(3, 243).reshape(8, 30)
     model.config.attention_dropout = 0.0
@@ -110,13 +102,6 @@ def test_loras_dropout_follows_from_the_seed_of_the_run(short: TrainConfig) -> N
     assert not all(half[name].equal(none[name]) for name in half)
 
 
-def test_without_dropout_an_update_leaves_torchs_generator_alone(config: TrainConfig) -> None:
-    """Own credits, samplers and callbacks may use it, and every update would restart its stream."""
-    trainer, before = trainer_of(config), torch.manual_seed(7).get_state()
-    trainer.update(1)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 # ---- saved and merged
 
 
@@ -130,24 +115,6 @@ def test_a_merged_adapter_replies_as_the_adapter(finished_run: Path, tmp_path: P
     models = [LanguageModel.from_pretrained(f"runs/lake/{name}") for name in ("adapter", "merged")]
     replies = [[reply.text for reply in model.complete(prompts, [np.random.default_rng(0)] * 4)] for model in models]
     assert replies[0] == replies[1]
-
-
-@pytest.mark.parametrize("targets", ["all-linear", "q_proj,lm_head"])
-def test_saving_and_loading_an_adapter_does_not_ask_the_hub_for_the_base(
-    targets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr("peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda *file, **_: asked.append(file))
-    trainer = trainer_of(TrainConfig(lora_rank=4, lora_targets=targets))
-    trainer.model.peft_config["default"].base_model_name_or_path = "org/base"
-    save_adapter(trainer.agent, tmp_path / "adapter", "think-action")
-    agent = LanguageModel.from_pretrained("pocket", str(tmp_path / "adapter"))
-    stored, saved = (
-        {name: value for name, value in model.state_dict().items() if "lora_" in name} for model in (agent.model, trainer.model)
-    )
-    assert not asked
-    assert stored.keys() == saved.keys()
-    assert all(stored[name].equal(saved[name]) for name in stored)
 
 
 # ---- the adapter that a run starts from
@@ -196,21 +163,15 @@ def test_any_kind_of_adapter_can_be_trained_further_and_the_rest_of_it_stays(
 
 
 @pytest.mark.slow
-def test_an_adapter_that_does_not_fit_the_run_is_refused_with_the_flags_to_type(short: TrainConfig, tmp_path: Path) -> None:
+def test_an_adapter_that_does_not_fit_the_run_is_refused_with_its_settings(short: TrainConfig, tmp_path: Path) -> None:
     short = replace(short, chat_template_kwargs={"a": False})
     train(short, tmp_path / "first", show_progress=False)
     given = str(tmp_path / "first" / "adapter")
     refusals: list[tuple[dict[str, Any], str]] = [
-        ({"lora_rank": 2}, "has lora_rank 4: expected the same of the run, with --lora-rank 4"),
-        (
-            {"lora_dropout": 0.3, "rslora": True},
-            r"has lora_dropout 0.0, rslora False: .*, with --lora-dropout 0.0 --no-rslora",
-        ),
-        (
-            {"chat_template_kwargs": {"x": 1}},
-            r"has chat_template_kwargs \{'a': False\}: .*, with --chat-template-kwargs '\{\"a\": false\}'$",
-        ),
-        ({"prompt_format": "json"}, "has prompt_format think-action: .*, with --prompt-format think-action"),
+        ({"lora_rank": 2}, "has lora_rank = 4: expected the same of the run"),
+        ({"lora_dropout": 0.3, "rslora": True}, "has lora_dropout = 0.0, rslora = false: expected the same"),
+        ({"chat_template_kwargs": {"x": 1}}, r"has chat_template_kwargs = \{\"a\": false\}: expected the same"),
+        ({"prompt_format": "json"}, r"has prompt_format = \"think-action\": expected the same"),
         ({"lora_targets": "q_proj"}, r"lora_targets = 'q_proj', and init_adapter = .* has its own layers"),
         (
             {"init_adapter": "snake", "lora_rank": 16, "lora_alpha": 32, "chat_template_kwargs": {}},
@@ -226,25 +187,6 @@ def test_an_adapter_that_does_not_fit_the_run_is_refused_with_the_flags_to_type(
 
 
 # ---- the prompt format and the template
-
-OWN = """
-from msgrpo_hub.agent import PromptFormat
-from msgrpo_hub.agent.prompt_formats import conversation, system_text
-
-
-class Short(PromptFormat):
-    name = "short"
-    history = 2
-
-    def render(self, game, observation, history=()):
-        return conversation(system_text(game), history, observation, "Your move:")
-
-    def reply(self, action):
-        return f"<action>{action}</action>"
-
-    def parse(self, text, actions):
-        return next((action for action in actions if action in text), None)
-"""
 OTHER = (
     "{% for m in messages %}({{ m['role'] }}) {{ m['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}(me){% if enable_thinking is not false %}<think>{% endif %}{% endif %}"
@@ -306,13 +248,6 @@ def test_a_run_that_starts_from_an_adapter_takes_its_template_and_tokenizer(shor
 
 
 @pytest.mark.slow
-def test_an_adapter_of_the_built_in_base_stores_no_template(short: TrainConfig, tmp_path: Path) -> None:
-    train(replace(short, model="pocket"), tmp_path / "run", show_progress=False)
-    files = {path.name for path in (tmp_path / "run" / "adapter").iterdir()}
-    assert files == {"adapter_config.json", WEIGHTS, "msgrpo.json"}
-
-
-@pytest.mark.slow
 def test_a_run_whose_chat_template_has_changed_does_not_resume(short: TrainConfig, tmp_path: Path) -> None:
     template, text = tmp_path / "template.jinja", (Path(short.model) / "chat_template.jinja").read_text()
     template.write_text(text)
@@ -320,7 +255,7 @@ def test_a_run_whose_chat_template_has_changed_does_not_resume(short: TrainConfi
     with pytest.raises(KeyboardInterrupt):
         train(own, tmp_path / "run", show_progress=False, callbacks=[Stop(2)])
     template.write_text(text + "{# another #}")
-    with pytest.raises(UserError, match=r"the chat template .* has changed since the run began: put it back"):
+    with pytest.raises(UserError, match=r"chat_template = .* has changed since the run began: put it back"):
         train(own, tmp_path / "run", resume=True, show_progress=False)
     template.write_text(text)
     assert train(own, tmp_path / "run", resume=True, show_progress=False)["adapter_update"] == 2
@@ -328,11 +263,11 @@ def test_a_run_whose_chat_template_has_changed_does_not_resume(short: TrainConfi
 
 @pytest.mark.slow
 def test_your_own_format_trains_and_plays_if_it_is_typed(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
-    (tmp_path / "own_format.py").write_text(OWN)
-    own = ["--prompt-format", "own_format:Short"]
+    (tmp_path / "own_format.py").write_text(Path("examples/own_prompt_format.py").read_text(encoding="utf-8"))
+    own = ["--prompt-format", "own_format:Numbered"]
     done = msgrpo("train", *flags, "--updates", 1, *own, "--eval-every", 1, "--output-dir", "run", folder=tmp_path)
     assert done.code == 0, done.err
-    assert stored_formats(tmp_path / "run") == ["own_format:Short"] * 2
+    assert stored_formats(tmp_path / "run") == ["own_format:Numbered"] * 2
     play = ["play", "FrozenLake-NotSlippery-v1", "--player", "run/adapter", "--max-new-tokens", 4]
     refused, typed = msgrpo(*play, folder=tmp_path), msgrpo(*play, *own, folder=tmp_path)
     assert (refused.code, "would import code" in refused.err) == (2, True)

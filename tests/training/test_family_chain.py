@@ -15,7 +15,7 @@ from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.games import make_game, stream
 from tests.families import tiny_config
 from tests.tiny import tokenizer_of
-from tests.training.interrupted import metrics
+from tests.training.runs import metrics
 
 if TYPE_CHECKING:
     from tests.command import Command

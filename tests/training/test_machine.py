@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -25,11 +24,10 @@ from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.weights import HAS_ONE_DNN
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import TrainConfig, machine, train
-from msgrpo_hub.training.machine import make_accelerator, memory_needed
+from msgrpo_hub.training.machine import memory_needed
 from tests.tiny import save_model
 from tests.training.conftest import TWO
-from tests.training.interrupted import metrics, summary_of, updates_safe
-from tests.training.trainers import trainer_of
+from tests.training.runs import metrics, summary_of, trainer_of, updates_safe
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -105,18 +103,6 @@ def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(
 
 # ---- processes
 
-ALONE = """
-import os, sys
-from datetime import timedelta
-from msgrpo_hub.cli import main
-from msgrpo_hub.training import machine
-os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv.pop(), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), sys.argv.pop())
-machine.TO_MEET = timedelta(seconds=3)
-main(sys.argv[1:])
-"""
-"""One of two processes. The other never appears, and this one waits for three seconds instead of a minute."""
-
 APART = TWO.replace(
     "main(sys.argv[1:])", "os.makedirs('other', exist_ok=True)\nif not second: os.chdir('other')\nmain(sys.argv[1:])"
 )
@@ -127,11 +113,11 @@ import itertools, os, signal, sys, time
 from msgrpo_hub.cli import main
 from msgrpo_hub.training.trainer import Trainer
 
-def act(self, starts, act=Trainer.act, updates=itertools.count(1)):
+def act(self, starts, teacher, act=Trainer.act, updates=itertools.count(1)):
     if next(updates) == 3 and os.environ["RANK"] == "1":
         open("died", "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
-    return act(self, starts)
+    return act(self, starts, teacher)
 
 Trainer.act = act
 main(sys.argv[1:])
@@ -139,39 +125,10 @@ main(sys.argv[1:])
 """A process of torchrun. The second one is killed in its third update."""
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
-
-
-def test_a_launcher_that_started_one_process_instead_of_several_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    with pytest.raises(UserError, match=r"several processes and has started one: expected torchrun --nproc-per-node 2"):
-        make_accelerator("cpu", "none", tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_whose_peer_never_appears_ends_with_one_line(
-    rank: int, msgrpo: Command, flags: list[str], tmp_path: Path
-) -> None:
-    began = time.monotonic()
-    ended = msgrpo("train", *flags, "--output-dir", tmp_path / "run", rank, free_port(), program=ALONE)
-    assert ended.code == 2, ended.err
-    assert time.monotonic() - began < 300, "torch would wait for half an hour"
-    assert f"error: process {rank} did not meet the others of 2 within 3 s" in ended.err.splitlines()[-1]
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 def test_torchrun_ends_all_processes_within_a_minute_of_the_death_of_one(flags: list[str], tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text(DYING)
-    program = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}", "dying.py"]
+    program = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "dying.py"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*program, "train", *flags, "--device", "cpu", "--output-dir", "run"],

@@ -21,7 +21,7 @@ from msgrpo_hub.training.config import TrainConfig, stored_config
 from msgrpo_hub.training.seeds import data_of, figures, find_variants, seed_lines, seed_table, siblings
 from msgrpo_hub.training.summary import read_summary
 from tests.files import hashes
-from tests.training.interrupted import assert_same_run
+from tests.training.runs import assert_same_run
 from tests.training.seed_runs import LAKE, SNAKE, rewards, write_run, write_set
 
 if TYPE_CHECKING:
@@ -39,28 +39,18 @@ def snakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_folder_of_seeds_is_a_variant_and_other_runs_are_grouped_by_the_settings_that_differ(
-    snakes: Path, tmp_path: Path
-) -> None:
-    found = {variant.name: [*variant.runs] for variant in find_variants([snakes])}
-    assert found == {"aaw": [0, 1, 2, 3], "uniform": [0, 1, 2]}
-    for beta, seed in ((0.0, 0), (0.5, 0), (0.0, 1), (0.5, 2)):
-        write_run(tmp_path / f"{beta}-{seed}", seed, beta=beta, threads=seed)
-    found = {variant.name: [*variant.runs] for variant in find_variants([tmp_path])}
-    assert found == {"beta 0.0": [0, 1], "beta 0.5": [0, 2]}
-    assert [variant.name for variant in find_variants([tmp_path / "0.0-0", tmp_path / "0.0-0"])] == ["0.0-0"]
+def test_a_folder_of_seeds_is_a_variant_and_any_other_run_is_one(snakes: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no run: expected the output of `msgrpo train`"):
+        find_variants([tmp_path])
+    write_run(tmp_path / "alone", 3)
+    found = {Path(variant.name).name: [*variant.runs] for variant in find_variants([snakes, tmp_path / "alone", tmp_path])}
+    assert found == {"aaw": [0, 1, 2, 3], "uniform": [0, 1, 2], "alone": [3]}
     for above in ("a", "b"):
         write_set(tmp_path / "sets" / above / "lake", 1)
     assert [variant.name for variant in find_variants([tmp_path / "sets"])] == ["a/lake", "b/lake"]
-
-
-def test_two_runs_of_one_seed_and_folders_without_runs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no run: expected the output of `msgrpo train`"):
-        find_variants([tmp_path])
-    write_run(tmp_path / "one", 3)
-    write_run(tmp_path / "two", 3)
-    with pytest.raises(UserError, match="two runs of seed 3 with the same settings"):
-        find_variants([tmp_path])
+    write_run(tmp_path / "sets" / "a" / "lake" / "seed-1", 1, beta=0.5)
+    with pytest.raises(UserError, match="holds runs that differ in more than their seed"):
+        find_variants([tmp_path / "sets"])
 
 
 def test_the_siblings_of_a_run_differ_from_it_in_their_seed_only(snakes: Path, tmp_path: Path) -> None:
@@ -147,7 +137,6 @@ def test_new_seeds_have_the_configuration_of_the_others(tmp_path: Path) -> None:
     ("end", "code", "said"),
     [
         (UserError("no such model"), 2, "error: seed 2: no such model; "),
-        (KeyboardInterrupt(), 130, "interrupted; finished updates are saved, "),
         (KeyboardInterrupt(signal.SIGTERM), 143, "ended by SIGTERM; finished updates are saved, "),
     ],
 )
@@ -165,20 +154,6 @@ def test_seeds_that_end_early_say_in_one_line_how_to_continue(
     with pytest.raises(SystemExit) as ended:
         main(["train", "--resume", "--seeds", "1-4", "--output-dir", str(tmp_path / "set")])
     assert (ended.value.code, capsys.readouterr().err) == (code, f"{said}continue with --resume\n")
-
-
-def test_the_adapter_to_push_is_one_that_this_call_trained_and_that_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_set(tmp_path / "set", 2)
-
-    def train(config: TrainConfig, output_dir: Path, **_: object) -> dict[str, Any]:
-        write_run(output_dir, config.seed)
-        return read_summary(output_dir / "summary.json") | ({"learned_nothing": "no reward"} if config.seed == 5 else {})
-
-    monkeypatch.setattr(run, "train", train)
-    main(["train", "--resume", "--seeds", "5-6", "--output-dir", str(folder)])
-    assert capsys.readouterr().err.endswith(f"      msgrpo push adapter {folder}/seed-6 USER/NAME\n")
 
 
 @pytest.mark.slow

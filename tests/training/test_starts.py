@@ -1,25 +1,26 @@
-"""The boards of a run: the starts of its updates, the same validation episodes each time, never a board of a suite."""
+"""Presets, and the boards of a run: the starts of its updates, the same validation episodes, never a board of a suite."""
 
 from __future__ import annotations
 
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import GAMES, board_of, episode_seed, make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import parse_games, preset
-from msgrpo_hub.training.presets import PRESETS
-from msgrpo_hub.training.trainer import Start, StartStates, dealing_order
-from tests.training.trainers import trainer_of
+from msgrpo_hub.training.presets import ORIGINS, PAPER_PRESETS, PRESETS, SCENARIOS, preset_settings
+from msgrpo_hub.training.trainer import Start, StartStates
+from tests.training.runs import trainer_of
 
 pytestmark = pytest.mark.lowest
 
@@ -29,7 +30,8 @@ SUITES = Path(__file__).parents[2] / "benchmark" / "suites"
 
 @pytest.mark.parametrize("weights", [{LAKE: 1}, {LAKE: 1, SNAKE: 1}, {LAKE: 3, SNAKE: 1}, {LAKE: 5, SNAKE: 2, SHORT: 1}])
 def test_groups_are_dealt_by_weight_and_as_evenly_as_whole_numbers_allow(weights: dict[str, int]) -> None:
-    order, total = dealing_order(",".join(f"{name}={weight}" for name, weight in weights.items())), sum(weights.values())
+    order = StartStates(",".join(f"{name}={weight}" for name, weight in weights.items())).order
+    total = sum(weights.values())
     assert Counter(order) == weights
     for length in range(total + 1):
         assert all(abs(order[:length].count(name) - length * weight / total) < 1.01 for name, weight in weights.items())
@@ -65,6 +67,15 @@ def test_validation_plays_the_same_episodes_each_time(config: TrainConfig) -> No
     keys = [(episode_seed(SNAKE, "validation", index), 0) for index in range(config.eval_episodes)]
     episodes = play_episodes(trainer.starts.games[SNAKE], replace(trainer.agent, temperature=0.7), keys)
     assert first["validation_reward"] == np.mean([episode.reward for episode in episodes]) != 0
+
+
+@pytest.mark.parametrize("name", PAPER_PRESETS)
+def test_every_field_of_a_preset_of_the_paper_has_a_label(name: str) -> None:
+    settings = preset_settings(name)
+    assert set(settings) == {field.name for field in fields(TrainConfig)}
+    assert {setting.origin for setting in settings.values()} == set(ORIGINS)
+    assert asdict(preset(name)) == {field: setting.value for field, setting in settings.items()}
+    assert set(SCENARIOS) == set(load_suite("paper").tasks)
 
 
 def boards(starts: Iterable[Start]) -> set[str]:

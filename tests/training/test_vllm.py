@@ -26,7 +26,7 @@ from msgrpo_hub.training.acting import EngineActor, VllmActor
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.vllm_loopback import Answered, VllmLoopback
-from tests.training.trainers import Stop, farthest, weights
+from tests.training.runs import Stop, farthest, weights
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,8 @@ def acting_on(servers: Sequence[VllmLoopback], config: TrainConfig, folder: Path
     try:
         yield trainer
     finally:
-        trainer.actor.close()
+        if isinstance(trainer.actor, VllmActor):
+            trainer.actor.close()
 
 
 def replies_of(groups: Sequence[Group]) -> list[Completion]:
