@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmark import ended
+from benchmark.freeze import freeze, freeze_habit
 from benchmark.page import HERE, ROOT, bundle_rows, listed, settings_of, with_table
 from benchmark.stored import pack, unpacked
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
-from msgrpo_hub.evaluation.semantic import SUITE, freeze_habit
-from msgrpo_hub.evaluation.suites import freeze
+from msgrpo_hub.evaluation.semantic import SUITE
 from msgrpo_hub.evaluation.verify import verify
 from msgrpo_hub.players import PlayerSettings
 

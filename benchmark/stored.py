@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ARCHIVES = Path(__file__).parent / "results"
+from msgrpo_hub.storage.run_files import LOCK
 
-_NOT_KEPT = ("timing.json", ".lock")
+ARCHIVES = Path(__file__).parent / "results"
 
 
 def archive_of(folder: str) -> Path:
@@ -31,8 +31,8 @@ def unpacked() -> Iterator[Path]:
 def pack(folder: Path) -> None:
     """Writes the archives of all players in a folder. An archive with the same files is not touched."""
     for player in sorted(folder.iterdir()):
-        files = {path.relative_to(player).as_posix(): path.read_bytes() for path in sorted(player.rglob("*")) if path.is_file()}
-        files = {name: content for name, content in files.items() if not name.endswith(_NOT_KEPT)}
+        paths = [path for path in sorted(player.rglob("*")) if path.is_file() and path.name != LOCK]
+        files = {path.relative_to(player).as_posix(): path.read_bytes() for path in paths}
         archive = archive_of(player.name)
         if archive.exists():
             with zipfile.ZipFile(archive) as old:

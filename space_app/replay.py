@@ -15,7 +15,7 @@ import players
 
 from msgrpo_hub.agent import THINK_ACTION, Prompt, PromptFormat
 from msgrpo_hub.episode import Completion, Episode
-from msgrpo_hub.evaluation.scores import score_episode, score_steps
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.rendering.replay import episode_data, game_data
 from msgrpo_hub.rollout import play_episodes
@@ -54,8 +54,7 @@ def seed_of(game: Game, number: int) -> int:
 
 def player_data(game: Game, player: str, episode: Episode, prompt_format: PromptFormat = THINK_ACTION) -> Data:
     """One player's episode as `episode_data` describes it, with its scores, its name, its game, and its seed as text."""
-    steps = score_steps(game, episode)
-    scores = score_episode(game, episode, steps)
+    steps, scores = judged(episode, game)
     data = episode_data(game, episode, steps, prompt_format)
     data |= {name: getattr(scores, name) for name in ("reward", "success", "regret", "value_optimal")}
     return data | {"player": player, "game": game_data(game), "seed": str(episode.seed)}

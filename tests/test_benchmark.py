@@ -67,12 +67,12 @@ def test_what_is_packed_is_what_was_unpacked(tmp_path: Path, monkeypatch: pytest
         pack(folder)
         assert hashes(tmp_path) == before
         run = next(folder.rglob("results.json"))
-        (run.parent / "timing.json").write_text("{}")
+        (run.parent / ".lock").write_text("{}")
         run.write_text("{}")
         pack(folder)
     with unpacked() as folder:
         assert "{}" in {path.read_text() for path in folder.rglob("results.json")}
-        assert not list(folder.rglob("timing.json"))
+        assert not list(folder.rglob(".lock"))
 
 
 def test_published_figures_stand_in_a_table_of_their_own_with_what_differs() -> None:

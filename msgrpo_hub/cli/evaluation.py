@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections import Counter
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -90,7 +91,8 @@ def run_eval(options: argparse.Namespace) -> None:
     incomplete = [result for result in results if not result.complete]
     for result in incomplete:
         print(f"incomplete: {result.player} on {result.task}, {result.summary['failed']} episodes failed", file=sys.stderr)
-        print(*(f"    {plain(reason)}" for reason in result.reasons[:3]), sep="\n", file=sys.stderr)  # the run's file has all
+        reasons = Counter(row["error"] for row in result.failures).most_common(3)  # the run's file has all
+        print(*(f"    {count} × {plain(reason)}" for reason, count in reasons), sep="\n", file=sys.stderr)
     if incomplete:
         raise UserError("a server did not answer, so some episodes are missing: run the same command again to play them")
     if options.push_to_hub:
@@ -130,18 +132,15 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(options: argparse.Namespace) -> None:
-    from msgrpo_hub.evaluation.comparison import compare, compare_methods, methods_table
-    from msgrpo_hub.evaluation.tables import comparison_table
+    from msgrpo_hub.evaluation.comparison import compare, compare_methods
+    from msgrpo_hub.evaluation.tables import comparison_table, methods_table
 
     if options.methods:
         methods = compare_methods(options.first, options.second)
         show([asdict(row) for row in methods], methods_table(methods), as_json=options.json)
         return
     compared = compare(options.first, options.second)
-    rows = [asdict(row) for row in compared]
-    for row, data in zip(compared, rows, strict=True):
-        data["rewards"]["verdict"], data["success"]["verdict"] = row.rewards.verdict, row.success.verdict
-    show(rows, comparison_table(compared), as_json=options.json)
+    show([asdict(row) for row in compared], comparison_table(compared), as_json=options.json)
     if options.first.parent == options.second.parent:
         print_next(f"msgrpo report {shlex.quote(str(options.first.parent))}")
 

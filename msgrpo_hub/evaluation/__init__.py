@@ -15,7 +15,6 @@ _MODULES = {
     **{"compare": "comparison", "evaluate": "runner", "find_results": "results", "plays": "summary"},
     **dict.fromkeys(("Comparison", "compare_paired"), "paired"),
     **dict.fromkeys(("Interval", "mean_interval", "wilson"), "statistics"),
-    **dict.fromkeys(("score_episode", "score_steps"), "scores"),
 }
 """Name → its module. The Space uses those that are not in `__all__`."""
 

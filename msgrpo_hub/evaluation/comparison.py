@@ -14,11 +14,10 @@ import numpy as np
 
 from msgrpo_hub.episode import EpisodeScore
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.paired import SIZE, TaskComparison, TaskValues, Verdict, compare_tasks, holm, verdict
-from msgrpo_hub.evaluation.results import Result, find_results, player_key, player_names
-from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS, NO_INTERVAL, Floats, Interval, welch
+from msgrpo_hub.evaluation.paired import TaskComparison, TaskValues, Verdict, compare_tasks, with_verdicts
+from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS, Floats, Interval, welch
 from msgrpo_hub.evaluation.summary import plays
-from msgrpo_hub.evaluation.tables import aligned, p_value
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
@@ -34,8 +33,7 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         One comparison per task, of rewards and of success: second minus first, with Holm's correction over all of them.
 
     Raises:
-        UserError: a side has more than one run of a task; the sides have no task in common; the rules of a common task differ;
-            or a run is not complete.
+        UserError: a side has two runs of a task, the sides have no task in common, its rules differ, or a run is not complete.
     """
     a, b = _one_run_per_task(first), _one_run_per_task(second)
     pairs, bounds = {}, {}
@@ -44,19 +42,15 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
         pairs[task], bounds[task] = paired_values(a[task], b[task]), return_range(make_game(task))
     rows = []
     for row in compare_tasks(pairs, zlib.crc32("".join(sorted(pairs)).encode()), bounds):
-        runs = (a[row.task], b[row.task])
-        names = player_names(runs)
-        rows.append(replace(row, not_playing=tuple(names[player_key(run)] for run in runs if not plays(run.summary))))
+        idle = [run.player for run in (a[row.task], b[row.task]) if not plays(run.summary)]
+        rows.append(replace(row, not_playing=tuple(idle)))
     return rows
 
 
 def paired_values(a: Result, b: Result) -> TaskValues:
     """Rewards and successes of two runs on the same boards, in the same order: one value per board, the mean of its plays.
 
-    Only plays that both runs have count.
-
-    Raises:
-        UserError: the runs have no episode in common.
+    Only plays that both runs have count. Raises `UserError` if there are none.
     """
     of_b = {(episode.seed, episode.member): score for episode, score in zip(b.episodes, b.scores, strict=True)}
     shared: dict[int, list[tuple[EpisodeScore, EpisodeScore]]] = {}
@@ -76,13 +70,10 @@ def _one_run_per_task(runs: Path | str | Sequence[Result]) -> dict[str, Result]:
     tasks: dict[str, Result] = {}
     for result in find_results(Path(runs)) if isinstance(runs, (str, Path)) else runs:
         if (other := tasks.setdefault(result.task, result)) is not result:
-            names, both = player_names([other, result]), (other, result)
-            first, second = (f"{run.folder} ({names[player_key(run)]}, suite {run.config['suite']})" for run in both)
-            same = player_key(other) == player_key(result)
-            remedy = "each suite needs an --output-dir of its own" if same else "checkpoints of several seeds need --methods"
+            first, second = (f"{run.folder} (suite {run.config['suite']})" for run in (other, result))
             raise UserError(
-                f"two runs of {result.task}: {first} and {second}; expected one; give the folder of one player or one run; "
-                f"{remedy}"
+                f"two runs of {result.task}: {first} and {second}; expected one; give the folder of one player or one run; each "
+                "suite needs an --output-dir of its own, and checkpoints of several seeds need --methods"
             )
     return tasks
 
@@ -129,20 +120,16 @@ class MethodComparison:
     interval: Interval | None
     """95 % for the difference of the means (see `statistics.welch`)."""
     p: float
-    p_adjusted: float
+    p_adjusted: float = 1.0
     """Two-sided p of the permutation test on the means of the seeds, with Holm's correction over all tasks."""
-    verdict: Verdict
+    verdict: Verdict = "inconclusive"
 
 
 def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
     """Compares the second method with the first on every task that all their checkpoints have played.
 
-    Each is a folder with the runs of the method's checkpoints, one per training seed.
-
-    Raises:
-        UserError: a side has fewer than 3 checkpoints, two runs of one checkpoint, or checkpoints that differ in more than the
-            training seed or have not all played the same tasks; the sides have no task in common; or their rules or episodes
-            differ.
+    Each is a folder with the runs of the method's checkpoints, one per training seed. Raises `UserError` if a side has fewer
+    than 3 checkpoints or its checkpoints differ in more than the training seed, or if the sides cannot be compared.
     """
     sides = [_checkpoints(folder) for folder in (first, second)]
     alone = []
@@ -154,8 +141,7 @@ def compare_methods(first: Path, second: Path) -> list[MethodComparison]:
             if {episode.seed for episode in other.episodes} != boards:
                 raise UserError(f"{task}: {other.folder} has other episodes than {a[0].folder}; expected one suite")
         alone.append(compare_seeds(task, *(np.array([run.summary["reward"]["mean"] for run in runs]) for runs in (a, b))))
-    adjusted = holm([row.p for row in alone])
-    return [replace(row, p_adjusted=p, verdict=verdict(row.difference, p)) for row, p in zip(alone, adjusted, strict=True)]
+    return with_verdicts(alone)
 
 
 def _checkpoints(folder: Path) -> dict[str, list[Result]]:
@@ -163,10 +149,9 @@ def _checkpoints(folder: Path) -> dict[str, list[Result]]:
     tasks: dict[str, dict[str, Result]] = {}
     results, first = find_results(folder), dict[str, Any]()
     for result in results:
-        identity = result.identity
-        adapter = "adapter_commit" in identity  # its base is a part of the method
-        fixed = identity.keys() - (MAY_DIFFER - {"base_commit"} if adapter else MAY_DIFFER)
-        shared = {"a trained adapter": adapter} | {name: identity[name] for name in sorted(fixed)}
+        adapter = "adapter_commit" in result.identity  # its base is a part of the method
+        fixed = result.identity.keys() - (MAY_DIFFER - {"base_commit"} if adapter else MAY_DIFFER)
+        shared = {"a trained adapter": adapter} | {name: result.identity[name] for name in sorted(fixed)}
         first = first or shared
         for name in first | shared:
             if (a := first.get(name, "none")) != (b := shared.get(name, "none")):
@@ -174,15 +159,13 @@ def _checkpoints(folder: Path) -> dict[str, list[Result]]:
                     f"{results[0].folder} and {result.folder} differ in {name} ({a} and {b}): expected checkpoints of one "
                     "method, which differ only in the training seed"
                 )
-        checkpoint = str([result.config["identity"].get(field) for field in CHECKPOINT])
+        checkpoint = str([result.identity.get(field) for field in CHECKPOINT])
         if tasks.setdefault(result.task, {}).setdefault(checkpoint, result) is not result:
             raise UserError(f"two runs of one checkpoint on {result.task} in {str(folder)!r}: expected one run per training seed")
-    checkpoints = {checkpoint: run for runs in tasks.values() for checkpoint, run in runs.items()}
+    played = {checkpoint: run.player for runs in tasks.values() for checkpoint, run in runs.items()}
     for task, runs in tasks.items():
-        for checkpoint in checkpoints.keys() - runs.keys():
-            raise UserError(
-                f"{checkpoints[checkpoint].player} has not played {task}: expected one suite for all of {str(folder)!r}"
-            )
+        if missing := [player for checkpoint, player in played.items() if checkpoint not in runs]:
+            raise UserError(f"{missing[0]} has not played {task}: expected one suite for all of {str(folder)!r}")
         if len(runs) < FEWEST_SEEDS:
             raise UserError(
                 f"{len(runs)} checkpoints on {task} in {str(folder)!r}: expected one per training seed, at least {FEWEST_SEEDS}"
@@ -198,14 +181,18 @@ def compare_seeds(task: str, a: Floats, b: Floats) -> MethodComparison:
     """
     from scipy.stats import permutation_test
 
-    def apart(x: Floats, y: Floats, axis: int) -> Floats:
-        return np.asarray(np.round(np.abs(x.mean(axis) - y.mean(axis)), 9))
-
-    found = permutation_test((a, b), apart, n_resamples=20_000, alternative="greater", vectorized=True, rng=0)
-    p, difference = float(found.pvalue), float(b.mean() - a.mean())
+    found = permutation_test(
+        (a, b),
+        lambda x, y, axis: np.round(np.abs(x.mean(axis) - y.mean(axis)), 9),
+        n_resamples=20_000,
+        alternative="greater",
+        vectorized=True,
+        rng=0,
+    )
     first, second = (tuple(sorted(map(float, values))) for values in (a, b))
-    about: dict[str, Any] = {"interval": welch(a, b), "p": p, "p_adjusted": p, "verdict": verdict(difference, p)}
-    return MethodComparison(task=task, first=first, second=second, difference=difference, **about)
+    difference, p = float(b.mean() - a.mean()), float(found.pvalue)
+    compared = MethodComparison(task=task, first=first, second=second, difference=difference, interval=welch(a, b), p=p)
+    return with_verdicts([compared])[0]
 
 
 def smallest_p(a: int, b: int) -> float:
@@ -215,16 +202,3 @@ def smallest_p(a: int, b: int) -> float:
     (0.1, 0.0079)
     """
     return (2 if a == b else 1) / math.comb(a + b, a)
-
-
-def methods_table(rows: Sequence[MethodComparison]) -> str:
-    """One line per task: the mean of each training seed, the difference and the verdict; then the smallest possible p."""
-    lines = [["task", "first", "second", "difference", "p (Holm)", "verdict"]]
-    for row in rows:
-        seeds = [" ".join(f"{mean:.3f}" for mean in means) for means in (row.first, row.second)]
-        difference = f"{row.difference:+.3f} {row.interval or NO_INTERVAL}"
-        lines.append([row.task, *seeds, difference, p_value(row.p_adjusted), row.verdict])
-    least = max(smallest_p(len(row.first), len(row.second)) * len(rows) for row in rows)
-    note = "" if least < SIZE else "; so few can give no verdict: train more, or compare fewer tasks"
-    title = "second minus first; each number is the mean reward of one training seed"
-    return f"{title}\n{aligned(lines)}\nsmallest p that so many seeds can give, after Holm: {min(least, 1.0):.4f}{note}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.agent.policy import Policy, Prompt
+from msgrpo_hub.agent.policy import Policy, Prompt, format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
-from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
+from msgrpo_hub.evaluation.runner import known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import NONE, Row, aligned, short
 from msgrpo_hub.games import Game, make_game
@@ -42,11 +43,8 @@ def estimate(
     """The cost of `evaluate` for one player. A local player plays a few turns of each task; a server gets no request.
 
     Args:
-        name: name of the player.
-        suite: the tasks.
+        name, suite, settings, batch_size: as for `evaluate`.
         output_dir: the folder with earlier results; their episodes are not played again.
-        settings: how models sample.
-        batch_size: episodes that are played at a time.
         price: rate of a server, in dollars per million tokens of prompts and of replies.
         seconds: time for the probes of a local player, all tasks together; each probe plays at least `FEWEST_TURNS` turns.
 
@@ -63,7 +61,8 @@ def estimate(
     if isinstance(found, ModelPlayer):
         found.check_memory(settings)
     player = identify(name, settings, prompts_of([make_game(task) for task in tasks], find_format(suite.prompt_format)))
-    prompt_format, encoder = asked_in(player, suite), getattr(player.policy, "encoder", None)
+    prompt_format = format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
+    encoder = getattr(player.policy, "encoder", None)
     end, most, rows = time.monotonic() + seconds, 0, []
     for number, task in enumerate(tasks, start=1):
         missing = missing_episodes(player, suite, task, output_dir, batch_size)
@@ -86,10 +85,8 @@ def estimate(
     if served:
         notes.append(f"Prompt tokens: one per {CHARACTERS_PER_TOKEN:g} characters.")
         notes.append(f"Replies: of full length, {limit} tokens (--max-new-tokens); shorter ones cost less.")
-        notes.append(f"Time: depends on the server, which gets {at_once} calls at a time (--concurrency).")
     else:
-        measured_in = f"the first turns of each task (at least {FEWEST_TURNS}) and the reply lengths in them"
-        notes.append(f"Time: extrapolated from {measured_in}.")
+        notes.append(f"Time: extrapolated from the first turns of each task (at least {FEWEST_TURNS}) and their reply lengths.")
     return {"player": player.name, "calls_at_once": at_once, "tasks": rows, "assumptions": notes}
 
 
@@ -114,9 +111,7 @@ def probe(
     """Plays the first batch until the deadline, but at least `FEWEST_TURNS` turns.
 
     The remaining turns are estimated to take the seconds per episode of the last turn; the same share of episodes ends in each.
-
-    Returns:
-        Seconds for all episodes, and the mean tokens of a reply; None for players without tokens.
+    Returns the seconds for all episodes, and the mean tokens of a reply (None for players without tokens).
     """
     recording, batch = RecordingPolicy(policy), keys[:batch_size]
     times, live = [time.monotonic()], [len(batch)]
@@ -159,11 +154,10 @@ def estimate_table(estimate: Mapping[str, Any]) -> str:
 def _time(seconds: float | None) -> str:
     """Seconds as readable text.
 
-    >>> _time(0.4), _time(50), _time(200), _time(9000), _time(None)
-    ('under 1 s', '50 s', '3 min', '2.5 h', '–')
+    >>> _time(0.4), _time(200), _time(9000), _time(None)
+    ('under 1 s', '3 min', '2.5 h', '–')
     """
-    if seconds is None:
-        return NONE
-    if seconds < 1:
-        return "under 1 s" if seconds else "0 s"
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    for unit, size, most in (("s", 1, 90), ("min", 60, 5400), ("h", 3600, math.inf)):
+        if seconds is not None and seconds < most:
+            return "under 1 s" if 0 < seconds < 1 else f"{seconds / size:.{int(unit == 'h')}f} {unit}"
+    return NONE

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from msgrpo_hub.evaluation.statistics import LEVEL, RESAMPLES, Floats, Interval, Range, mean_interval, wilson
+from msgrpo_hub.evaluation.statistics import RESAMPLES, Floats, Interval, Range, mean_interval, wilson
 
 SIZE = 0.05
 """The family-wise error rate: how often a family of comparisons of equal players gives any verdict."""
@@ -32,13 +32,7 @@ Values = Sequence[float] | npt.NDArray[Any]
 TaskValues = tuple[Values, Values, Values, Values]
 """The rewards of a and of b, then their successes, all in the same order of seeds."""
 Verdict = Literal["better", "worse", "inconclusive"]
-
-
-def verdict(difference: float, p_adjusted: float) -> Verdict:
-    """Whether b is better than a, from the mean of b − a and its p. "inconclusive" does not mean "equal"."""
-    if p_adjusted >= SIZE:
-        return "inconclusive"
-    return "better" if difference > 0 else "worse"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +46,15 @@ class Comparison:
     """95 % for this one difference: Newcombe's interval if values can only be 0 or 1, else `mean_interval`."""
     p: float
     """Two-sided p of the sign-flip test; for success this is McNemar's exact test."""
-    p_adjusted: float
+    p_adjusted: float = 1.0
     """p with Holm's correction over a family of hypotheses; p itself for a single comparison."""
     family: int = 1
     correlation: float | None
     """Pearson's r of a and b over the seeds; None if either never varies."""
     detectable: float | None
     """The smallest difference that n pairs find with probability 0.8 in this family (see `detectable`); None if none."""
-
-    @property
-    def verdict(self) -> Verdict:
-        return verdict(self.difference, self.p_adjusted)
+    verdict: Verdict = "inconclusive"
+    """Whether b is better than a by `p_adjusted`. "inconclusive" does not mean "equal"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +72,7 @@ class TaskComparison:
 def compare_tasks(tasks: Mapping[str, TaskValues], seed: int, bounds: Mapping[str, Range] | None = None) -> list[TaskComparison]:
     """Compares two players on every task, with Holm's correction over all hypotheses: rewards and success of each task.
 
-    `bounds` has the return range of each task's game, and `seed` is for the resampling. Errors as for `compare_paired`.
+    `bounds` has the return range of each task's game. Seed and errors as for `compare_paired`.
     """
     pairs: dict[tuple[str, str], tuple[Values, Values, Range | None]] = {}
     for task, (a, b, success_a, success_b) in tasks.items():
@@ -88,8 +80,7 @@ def compare_tasks(tasks: Mapping[str, TaskValues], seed: int, bounds: Mapping[st
         if not (np.array_equal(a, success_a) and np.array_equal(b, success_b)):
             pairs[task, "rewards"] = (a, b, (bounds or {}).get(task))
     alone = [compare_paired(a, b, seed, bounds=own, family=len(pairs)) for a, b, own in pairs.values()]
-    adjusted = holm([comparison.p for comparison in alone])
-    family = {key: replace(found, p_adjusted=p) for key, found, p in zip(pairs, alone, adjusted, strict=True)}
+    family = dict(zip(pairs, with_verdicts(alone), strict=True))
     return [
         TaskComparison(task=task, rewards=family.get((task, "rewards"), family[task, "success"]), success=family[task, "success"])
         for task in tasks
@@ -97,14 +88,13 @@ def compare_tasks(tasks: Mapping[str, TaskValues], seed: int, bounds: Mapping[st
 
 
 def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None, family: int = 1) -> Comparison:
-    """Compares two players by one number per episode, reward or success, on the same seeds.
+    """Compares player b with the baseline a by one number per episode, reward or success, in the same order of seeds.
 
     Args:
-        a: values of the baseline player, shape [n].
-        b: values of the other player, in the same order of seeds.
+        a, b: values, shape [n].
         seed: seed of the resampling.
         bounds: the smallest and the largest possible value; without them, nearly equal differences have no interval.
-        family: number of hypotheses that are tested together, for `detectable`; `p_adjusted` is left to `holm`.
+        family: number of hypotheses that are tested together, for `detectable`; see `with_verdicts` for their p.
 
     Raises:
         ValueError: the lists differ in length or are empty, or a value is not finite.
@@ -122,20 +112,19 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
     else:
         low, high = bounds or (0.0, math.inf)
         interval = mean_interval(second - first, seed, bounds=(low - high, high - low))
-    p = sign_flip(differences, seed)
-    return Comparison(
+    found = Comparison(
         n=len(differences),
         difference=float(differences.mean()),
         interval=interval,
-        p=p,
-        p_adjusted=p,
+        p=sign_flip(differences, seed),
         family=family,
         correlation=float(np.corrcoef(first, second)[0, 1]) if np.ptp(first) and np.ptp(second) else None,
         detectable=detectable(first, second, family),
     )
+    return with_verdicts([found])[0]
 
 
-def newcombe(both: int, only_a: int, only_b: int, neither: int, level: float = LEVEL) -> Interval:
+def newcombe(both: int, only_a: int, only_b: int, neither: int) -> Interval:
     """The interval of a difference of two success rates on the same seeds (Newcombe 1998, paired data, method 10).
 
     The two Wilson intervals are combined as a root of squares, reduced by the correlation φ of a and b. A positive φ gets
@@ -146,14 +135,14 @@ def newcombe(both: int, only_a: int, only_b: int, neither: int, level: float = L
     [-0.050, 0.212] [-0.071, 0.071]
     """
     n = both + only_a + only_b + neither
-    a, b = wilson(both + only_a, n, level), wilson(both + only_b, n, level)
+    a, b = wilson(both + only_a, n), wilson(both + only_b, n)
     rate_a, rate_b = (both + only_a) / n, (both + only_b) / n
     covariance = both * neither - only_a * only_b
     spread = math.sqrt((both + only_a) * (only_b + neither) * (both + only_b) * (only_a + neither))
     phi = (max(covariance - n / 2, 0) if covariance > 0 else covariance) / spread if spread else 0.0
     x, y = np.array([rate_b - b.low, a.high - rate_a]), np.array([b.high - rate_b, rate_a - a.low])
     below, above = (math.sqrt(u**2 - 2 * phi * u * v + v**2) for u, v in (x, y))
-    return Interval(float(rate_b - rate_a - below), float(rate_b - rate_a + above), level)
+    return Interval(float(rate_b - rate_a - below), float(rate_b - rate_a + above))
 
 
 def sign_flip(differences: Values, seed: int) -> float:
@@ -193,6 +182,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order, adjusted = np.argsort(p), np.empty_like(p)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
     return list(map(float, adjusted))
+
+
+def with_verdicts(family: Sequence[T]) -> list[T]:
+    """Comparisons with `p_adjusted` and `verdict`, after Holm's correction over all of them."""
+    compared, found = cast(Sequence[Any], family), []
+    for one, p in zip(compared, holm([one.p for one in compared]), strict=True):
+        verdict = "inconclusive" if p >= SIZE else "better" if one.difference > 0 else "worse"
+        found.append(replace(one, p_adjusted=p, verdict=verdict))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +239,15 @@ def ranks_of(rewards: Sequence[Floats]) -> list[Rank]:
 def detectable(a: Floats, b: Floats, family: int) -> float | None:
     """The smallest effect, with the sign of the observed difference, that the sign-flip test finds with probability `POWER`.
 
-    The test has the level of the strictest step of Holm's correction in a family of hypotheses: p < SIZE / family. The model of
-    the pairs is:
+    The test has the strictest level of Holm's correction: p < SIZE / family. The model of the pairs is:
 
     - Success: player a keeps its rate, b's rate differs by the effect, and their correlation is the observed one as far as the
       two rates allow it (0 if either never varies).
     - Returns: the effect shifts every difference, whose spread is the observed one. If most differences are 0, the effect gives
       b a gain of the mean size on more of the boards instead.
 
-    Returns:
-        The effect. It has the other sign if no effect of the observed sign can be found: a player that never fails cannot be
-        beaten. None if no effect can be found, or if returns never differ.
+    The effect has the other sign if none of the observed sign can be found: a player that never fails cannot be beaten. None if
+    no effect can be found, or if returns never differ.
     """
     sign, size, n = -1 if (b - a).mean() < 0 else 1, SIZE / family, len(a)
     for direction in (sign, -sign):
@@ -308,11 +304,11 @@ def _success_power(rate: float, a: Floats, b: Floats, size: float) -> Callable[[
 
 def _gain_power(n: int, sizes: Floats, size: float) -> Callable[[float], float]:
     """b gains the mean size of a difference on a share of the boards; on the others the players are equal."""
-    differ = len(sizes) / n
 
     def power(effect: float) -> float:
         gained = effect / float(sizes.mean())
-        return mcnemar_power(n, (1 - gained) * differ / 2, gained + (1 - gained) * differ / 2, size)
+        only_a = (1 - gained) * (len(sizes) / n) / 2
+        return mcnemar_power(n, only_a, gained + only_a, size)
 
     return power
 

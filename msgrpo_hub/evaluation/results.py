@@ -5,27 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError, shown
-from msgrpo_hub.fields import Count, misfit
+from msgrpo_hub.fields import Count, Range, misfit
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 
 CONFIG: dict[str, Any] = {
-    **{"harness": int, "player": str, "identity": dict, "task": str, "task_hash": str, "suite": str, "split": str},
-    **{"prompt_format": str, "prompt_format_hash": str, "episodes": Count},
+    **dict.fromkeys(("player", "task", "task_hash", "suite", "prompt_format", "prompt_format_hash"), str),
+    **{"harness": int, "identity": dict, "split": Literal["validation", "test"], "episodes": Count},
+    "repeats": Annotated[int, Range(2, 1_000_000)],
 }
-"""Type hints of the configuration of every run."""
+"""Type hints of the configuration of a run. Only a run that plays each board several times has `repeats`."""
 _SUMMARY: dict[str, Any] = {
     **dict.fromkeys(("complete", "above_optimum"), bool),
     **dict.fromkeys(("episodes", "failed", "steps"), int),
@@ -52,81 +51,61 @@ class Result:
     failures: list[dict[str, Any]] = field(default_factory=list, repr=False)
     """Episodes that a server failed to answer in the last call, each with index, seed, turn and error."""
 
-    @property
-    def player(self) -> str:
-        return str(self.config["player"])
+    player: str = field(init=False)
+    task: str = field(init=False)
+    prompt_format: str = field(init=False)
+    repeats: int = field(init=False)
+    """How many times each board is played."""
+    complete: bool = field(init=False)
+    """Whether every episode was played to its end."""
+    identity: dict[str, Any] = field(init=False, repr=False)
+    """Everything that determines the replies: the player's identity and the prompt format."""
 
-    @property
-    def task(self) -> str:
-        return str(self.config["task"])
+    def __post_init__(self) -> None:
+        own = {name: self.config[name] for name in ("player", "task", "prompt_format")}
+        own |= {"repeats": self.config.get("repeats", 1), "complete": self.summary["complete"]}
+        own["identity"] = {**self.config["identity"], "prompt_format": self.config["prompt_format"]}
+        vars(self).update(own)  # the fields are frozen
 
-    @property
-    def prompt_format(self) -> str:
-        return str(self.config["prompt_format"])
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Everything that determines the replies: the player's identity and the prompt format."""
-        return {**self.config["identity"], "prompt_format": self.prompt_format}
-
-    @property
-    def complete(self) -> bool:
-        """Whether every episode was played to its end."""
-        return bool(self.summary["complete"])
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why episodes failed, the most frequent first, such as `4 × HTTP 503 after 6 attempts: overloaded`."""
-        return [f"{count} × {error}" for error, count in Counter(row["error"] for row in self.failures).most_common()]
+def check_values(values: Mapping[str, Any], hints: Mapping[str, Any] = CONFIG) -> None:
+    """Checks a configuration, or figures. Raises `UserError` for a missing value and for a value that no run has."""
+    for name, hint in hints.items():
+        if name not in values and name != "repeats":
+            raise UserError(f"no {name}")
+        if name in values and (expected := misfit(values[name], hint)):
+            raise UserError(f"{name} is {shown(values[name])}, expected {expected}")
 
 
 def load_result(folder: Path) -> Result:
-    """A stored run. Raises `UserError` if the folder has none."""
+    """A stored run. Raises `UserError` if the folder has none, or if a file is damaged or does not fit the others."""
     try:
         config, summary = (read_json(folder / name, "JSON") for name in (run_files.CONFIG, run_files.RESULTS))
-        if "task" not in config:
-            raise ValueError("no task")
+        figures = [summary[name] for name in ("reward", "success", "luck_adjusted") if summary.get(name)]
+        for values, hints in ((config, CONFIG), (summary, _SUMMARY), *((figure, _SCORE) for figure in figures)):
+            check_values(values, hints)
         episodes, scores, steps = run_files.read_tables(folder)
-        of_steps = ((step.reward, step.observation, step.completion.text) for episode in episodes for step in episode.steps)
-        needed: list[object] = [score.reward for score in scores] + [episode.game_id for episode in episodes]
-        if None in [*needed, *chain.from_iterable(of_steps)]:
-            raise ValueError("a row has no game, reward, observation or reply")
+        for name, count in {"episodes": len(episodes), "steps": sum(map(len, steps))}.items():
+            if count != summary[name]:
+                raise UserError(f"the tables have {count} of {summary[name]} {name}")
         failures = run_files.read_rows(folder / run_files.FAILURES)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise _unreadable(folder, error) from error
+        raise UserError(f"no readable run in {str(folder)!r} ({error}): expected the files that `msgrpo eval` writes") from error
     return Result(folder=folder, config=config, summary=summary, episodes=episodes, scores=scores, steps=steps, failures=failures)
 
 
+def find_results(path: Path) -> list[Result]:
+    """All runs under a folder, sorted by path. Errors as for `find_runs` and `load_result`."""
+    return [load_result(folder) for folder in find_runs(path)]
+
+
 def find_runs(path: Path) -> list[Path]:
-    """The folders of all runs under a folder, sorted. Raises `UserError` if there are none, or one lacks its results."""
-    folders = sorted(file.parent for file in path.rglob(run_files.RESULTS))
-    for file in path.rglob(run_files.EPISODES):  # an interrupted run has a log as well
-        if not any((file.parent / name).exists() for name in (run_files.RESULTS, run_files.LOG)):
-            raise _unreadable(file.parent, f"no {run_files.RESULTS}")
+    """The folders of all runs under a folder, sorted. Raises `UserError` if there are none."""
+    played = {file.parent for name in (run_files.RESULTS, run_files.EPISODES) for file in path.rglob(name)}
+    folders = [folder for folder in played if not (folder / run_files.LOG).exists() or (folder / run_files.RESULTS).exists()]
     if not folders:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")
-    return folders
-
-
-def find_results(path: Path) -> list[Result]:
-    """All runs under a folder, sorted by path. Raises `UserError` if there are none, or a file of one is damaged."""
-    results = [load_result(folder) for folder in find_runs(path)]
-    for result in results:
-        figures = [result.summary[name] for name in ("reward", "success", "luck_adjusted") if result.summary.get(name)]
-        for values, hints in [(result.config, CONFIG), (result.summary, _SUMMARY), *((figure, _SCORE) for figure in figures)]:
-            for name, hint in hints.items():
-                if name not in values:
-                    raise _unreadable(result.folder, f"no {name}")
-                if expected := misfit(values[name], hint):
-                    raise _unreadable(result.folder, f"{name} is {shown(values[name])}, expected {expected}")
-        for name, count in {"episodes": len(result.episodes), "steps": sum(map(len, result.steps))}.items():
-            if count != result.summary[name]:
-                raise _unreadable(result.folder, f"the tables have {count} of {result.summary[name]} {name}")
-    return results
-
-
-def _unreadable(folder: Path, why: object) -> UserError:
-    return UserError(f"no readable run in {str(folder)!r} ({why}): expected the files that `msgrpo eval` writes")
+    return sorted(folders)
 
 
 def run_tables(
@@ -137,25 +116,19 @@ def run_tables(
     steps: Sequence[Sequence[StepScore]],
 ) -> dict[str, pa.Table]:
     """Both tables of a run, from its configuration and its episodes with their indices and scores."""
-    prompt_format, pairs = str(config["prompt_format"]), zip(indices, episodes, strict=True)
-    rollouts = [Rollout(episode=episode, index=index, prompt_format=prompt_format) for index, episode in pairs]
+    rollouts = [
+        Rollout(episode=episode, index=index, prompt_format=str(config["prompt_format"]))
+        for index, episode in zip(indices, episodes, strict=True)
+    ]
     return tables(rollouts, run_origin(config), list(zip(steps, scores, strict=True)))
 
 
 def run_origin(config: Mapping[str, Any]) -> Origin:
     """Where the episodes of a run come from."""
-    identity = config["identity"]
-    return Origin(
-        split=config["split"],
-        player=config["player"],
-        run=run_hash(config),
-        base=identity.get("base"),
-        base_revision=identity.get("base_commit"),
-        adapter=identity.get("adapter"),
-        adapter_revision=identity.get("adapter_commit"),
-        temperature=identity.get("temperature"),
-        max_new_tokens=identity.get("max_new_tokens"),
-    )
+    fields = {"base": "base", "base_revision": "base_commit", "adapter": "adapter", "adapter_revision": "adapter_commit"}
+    fields |= {name: name for name in ("temperature", "max_new_tokens")}
+    own: dict[str, Any] = {name: config["identity"].get(field) for name, field in fields.items()}
+    return Origin(split=config["split"], player=config["player"], run=run_hash(config), **own)
 
 
 def run_hash(config: Mapping[str, Any]) -> str:
@@ -168,25 +141,18 @@ def player_names(results: Sequence[Result]) -> dict[str, str]:
 
     That is the folder of the player's results if each has its own, as adapters of several runs have.
     """
-    players, folders, names = {player_key(result): result for result in results}, {}, {}
+    players, names = {player_key(result): result for result in results}, {}
     for key, result in players.items():
-        *_, folder, _, _, run = ("", "", "", *result.folder.resolve().parts)  # <player>/<commit>/<task>/<run hash>
-        folders[key] = folder if run == run_hash(result.config) else ""
-    for key, result in players.items():
-        same = [other for other in players if players[other].player == result.player]
-        if len(same) == 1:
-            names[key] = result.player
-            continue
-        apart = {folders[other] for other in same}
-        if len(apart) == len(same) and "" not in apart:
-            names[key] = f"{result.player} ({folders[key]})"
-            continue
-        others, parts = [players[other].identity for other in same], []
-        for what, value in result.identity.items():
-            if any(other.get(what) != value for other in others):
-                short = 12 if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", str(value)) else None
-                parts.append(f"{what} {str(value)[:short]}")
-        names[key] = f"{result.player} ({', '.join(parts)})"
+        same, parts = [other for other in players.values() if other.player == result.player], []
+        places = [other.folder.resolve().parts for other in same if other.folder.resolve().name == run_hash(other.config)]
+        if len({place[-4:-3] for place in places}) == len(same):  # <player>/<commit>/<task>/<run hash>
+            parts = [*result.folder.resolve().parts[-4:-3]]
+        else:
+            for what, value in result.identity.items():
+                if any(other.identity.get(what) != value for other in same):
+                    text = re.sub("^([0-9a-f]{12})([0-9a-f]{28}|[0-9a-f]{52})$", r"\1", str(value))  # a commit or a hash
+                    parts.append(f"{what} {text}")
+        names[key] = f"{result.player} ({', '.join(parts)})" if len(same) > 1 else result.player
     return names
 
 

@@ -10,7 +10,6 @@ The next call repeats an episode that a server failed to answer. Until then the 
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,13 +20,13 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from msgrpo_hub.agent.policy import format_of
-from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
+from msgrpo_hub.agent.prompt_formats import find_format, format_hash
 from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
-from msgrpo_hub.evaluation.scores import score_episode, score_steps
-from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite, repeats_of
+from msgrpo_hub.evaluation.scores import judged
+from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.fields import Count, checked
 from msgrpo_hub.games import make_game
@@ -68,8 +67,7 @@ def evaluate(
         One result per player and task; `optimal` plays only the games that are solved.
 
     Raises:
-        UserError: a player, suite or game is unknown, a player can play no task of the suite, or the output folder cannot
-            be written to or has another run under the same name.
+        UserError: a player, suite or game is unknown, a player can play no task, or the output folder cannot be written to.
 
     >>> import tempfile
     >>> results = evaluate("optimal", Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=5), tempfile.mkdtemp())
@@ -108,7 +106,7 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
     """Plays one task and writes the files of the run. Episodes that failed are left for the next call."""
     config = run_config(player, suite, task, batch_size)
     folder = output_dir / player.folder / task.replace(":", "-") / run_hash(config)
-    if done := _completed(folder, config):
+    if (done := _stored(folder, config)) and done.complete:
         return done
     if (asked := with_refusals(player)).identity != player.identity:
         return run_task(asked, suite, task, output_dir, batch_size)
@@ -116,7 +114,7 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): choose another output folder") from error
-    with disk_errors(folder, lambda: f"{len(run_files.logged(folder / run_files.LOG))} finished episodes are safe there"):
+    with disk_errors(folder, lambda: f"{len(run_files.read_rows(folder / run_files.LOG))} finished episodes are safe there"):
         lock = FileLock(folder / run_files.LOCK)
         try:
             lock.acquire(blocking=False)
@@ -124,17 +122,24 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
             print(f"another process plays {player.name} on {task}: waiting for its result", file=sys.stderr, flush=True)
             lock.acquire()
         try:
-            if done := _completed(folder, config):  # by the process that held the lock
-                return done
-            write_json(folder / run_files.CONFIG, config)
-            _play(player, suite, task, folder, batch_size)
-            return finish(folder, config)
+            done = _stored(folder, config)  # by the process that held the lock
+            if done is None or not done.complete:
+                write_json(folder / run_files.CONFIG, config)
+                _play(player, suite, task, folder, batch_size)
+                _finish(folder, config)
+                done = _stored(folder, config)
+            assert done is not None
+            return done
         finally:
             lock.release()
 
 
-def _completed(folder: Path, config: dict[str, Any]) -> Result | None:
-    """The result of a run that has all its episodes, or None. Raises `UserError` if the folder has another run."""
+def _stored(folder: Path, config: dict[str, Any]) -> Result | None:
+    """The stored result, without the files that only an interrupted run needs; None if there is no result yet.
+
+    Raises:
+        UserError: the folder has another run.
+    """
     if not (folder / run_files.RESULTS).exists():
         return None
     done = load_result(folder)
@@ -142,9 +147,10 @@ def _completed(folder: Path, config: dict[str, Any]) -> Result | None:
         raise UserError(
             f"{str(folder)!r} has a different run from the one its name says: move it, or choose another output folder"
         )
-    if done.complete:
-        _clear(folder)  # the call that completed the run may have been killed before this
-    return done if done.complete else None
+    for left in (folder / run_files.LOG, folder / run_files.FAILURES, folder / run_files.LOCK):
+        if done.complete and left.exists():  # a read-only disk refuses even the removal of nothing
+            left.unlink()
+    return done
 
 
 def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path, batch_size: int = BATCH) -> list[int]:
@@ -152,18 +158,13 @@ def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path, 
     folder = output_dir / player.folder / task.replace(":", "-") / run_hash(run_config(player, suite, task, batch_size))
     if (folder / run_files.RESULTS).exists() and load_result(folder).complete:
         return []
-    done = run_files.logged(folder / run_files.LOG)
+    done = {row["index"] for row in run_files.read_rows(folder / run_files.LOG)}
     return [index for index in range(suite.episodes * suite.repeats) if index not in done]
-
-
-def asked_in(player: Player, suite: Suite) -> PromptFormat:
-    """The prompt format of a run: the one chosen for the player, else its adapter's, else the suite's."""
-    return format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
 
 
 def run_config(player: Player, suite: Suite, task: str, batch_size: int = BATCH) -> dict[str, Any]:
     """Everything that determines the result of a run, on one machine with one number of threads."""
-    prompt_format = asked_in(player, suite)
+    prompt_format = format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
     return {
         "harness": HARNESS,
         "player": player.name,
@@ -184,13 +185,13 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
     # 1) the batches
     game, log, keys, failures = make_game(task), folder / run_files.LOG, suite.episode_keys(task), folder / run_files.FAILURES
     failures.unlink(missing_ok=True)
-    done = run_files.read_log(log, game.id).episodes
+    done, _ = run_files.read_log(log, game.id)
     of_run = [index for index in range(len(keys)) if player.batched or index not in done]
     batches = [of_run[start : start + batch_size] for start in range(0, len(of_run), batch_size)]
 
     # 2) the episodes of a batch, each logged after the turn in which it ends
     rewards, errors = [episode.reward for episode in done.values()], Counter[str]()
-    batch, missing, ended, turn, logged_at = list[int](), set[int](), list[tuple[int, Episode]](), 0, time.monotonic()
+    batch, missing, ended, turn = list[int](), set[int](), list[tuple[int, Episode]](), 0
 
     def on_episode(position: int, episode: Episode) -> None:
         index = batch[position]
@@ -207,54 +208,40 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
         errors[episode.error] += 1
 
     def on_turn(live: int) -> None:  # noqa: ARG001
-        nonlocal turn, logged_at
+        nonlocal turn
         turn += 1
         if ended:
-            now = time.monotonic()
-            run_files.append_episodes(log, ended, now - logged_at)
-            logged_at = now
+            run_files.append_episodes(log, ended)
             ended.clear()
         mean = f"{sum(rewards) / len(rewards):.3f}" if rewards else "–"
-        words = f"{len(rewards)}/{len(keys)} finished, reward {mean}, failed {errors.total()}"
-        bar.set_postfix_str(words, refresh=False)
+        bar.set_postfix_str(f"{len(rewards)}/{len(keys)} finished, reward {mean}, failed {errors.total()}", refresh=False)
         # A live episode counts as the played share of its horizon, so the first turn gives a time left.
         bar.update(len(rewards) + len(missing) * turn / game.horizon - bar.n)
 
     shape = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-    title, prompt_format = f"{player.name[-30:]} · {task}", asked_in(player, suite)
+    prompt_format = format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
+    title = f"{player.name[-30:]} · {task}"
     with tqdm(desc=title, unit="episode", total=len(keys), initial=len(done), bar_format=shape) as bar:
         for batch in batches:
             if missing := set(batch) - done.keys():
-                turn, logged_at, chosen = 0, time.monotonic(), [keys[index] for index in batch]
+                turn, chosen = 0, [keys[index] for index in batch]
                 play_episodes(game, player.policy, chosen, on_turn, on_episode=on_episode, prompt_format=prompt_format)
 
 
-def finish(folder: Path, config: dict[str, Any]) -> Result:
-    """Scores the episodes of the log and writes the final files; the log of a complete run is deleted."""
+def _finish(folder: Path, config: dict[str, Any]) -> None:
+    """Scores the episodes of the log and writes the final files."""
     game = make_game(config["task"])
-    logged = run_files.read_log(folder / run_files.LOG, game.id)
-    indices = sorted(logged.episodes)
-    episodes = [logged.episodes[index] for index in indices]
-    steps = [score_steps(game, episode) for episode in episodes]
-    scores = [score_episode(game, episode, judged) for episode, judged in zip(episodes, steps, strict=True)]
+    logged, near_draws = run_files.read_log(folder / run_files.LOG, game.id)
+    indices = sorted(logged)
+    episodes = [logged[index] for index in indices]
+    scored = [judged(episode, game) for episode in episodes]
+    steps, scores = [of_steps for of_steps, _ in scored], [score for _, score in scored]
     try:
-        summary = run_summary(config, episodes, scores, steps, logged.near_draws)
+        summary = run_summary(config, episodes, scores, steps, near_draws)
     except ValueError as error:  # returns outside the bounds that the game declares
         raise UserError(
             f"{config['task']}: {error}; correct the reward_range or the return_range of the game; its episodes are safe"
         ) from error
-    boards = [index // repeats_of(config) for index in indices]
+    boards = [index // config.get("repeats", 1) for index in indices]
     run_files.write_tables(folder, run_tables(config, boards, episodes, scores, steps))
-    rate = len(episodes) / logged.seconds if logged.seconds else None
-    write_json(folder / run_files.TIMING, {"seconds": logged.seconds, "episodes_per_second": rate})
     write_json(folder / run_files.RESULTS, summary)
-    if summary["complete"]:
-        _clear(folder)
-    return load_result(folder)
-
-
-def _clear(folder: Path) -> None:
-    """Deletes the files of a complete run that only an interrupted one needs."""
-    for left in (folder / run_files.LOG, folder / run_files.FAILURES, folder / run_files.LOCK):
-        if left.exists():  # a read-only disk refuses even the removal of nothing
-            left.unlink()

@@ -17,11 +17,7 @@ _EXACT = ("value_optimal", "value_random", "regret", "luck_adjusted", "optimal_s
 
 
 def score_steps(game: Game, episode: Episode) -> list[StepScore]:
-    """The legal actions, the optimal actions and the regret of each step, also of "no action"; regrets within rounding are 0.
-
-    Raises:
-        ValueError: the record does not replay.
-    """
+    """The legal actions, the optimal actions and the regret of each step, also of "no action". Errors as for `judged`."""
     core, scores = base_game(game), []
     canonical = {display_name(game, name): name for name in core.actions}
     for state, step in zip(replayed_states(game, episode), episode.steps, strict=False):
@@ -36,16 +32,21 @@ def score_steps(game: Game, episode: Episode) -> list[StepScore]:
     return scores
 
 
-def score_episode(game: Game, episode: Episode, steps: list[StepScore]) -> EpisodeScore:
-    """The score of a finished episode, from the scores of its steps."""
-    core, played = base_game(game), episode.steps
+def judged(episode: Episode, game: Game | None = None) -> tuple[list[StepScore], EpisodeScore]:
+    """The scores of the steps, and of the whole episode; `game` may be omitted for a registered game.
+
+    Raises:
+        ValueError: the record does not replay.
+    """
+    game = game or make_game(episode.game_id)
+    steps, core, played = score_steps(game, episode), base_game(game), episode.steps
     exact: dict[str, float | int | None] = dict.fromkeys(_EXACT)
     if is_solvable(core):
         regrets = [score.regret for score in steps if score.regret is not None]
         optimal, mistakes = optimal_value(core, episode.seed), [turn for turn, regret in enumerate(regrets) if regret > TIE]
         values = (optimal, random_value(core, episode.seed), sum(regrets), optimal - sum(regrets))
         exact = dict(zip(_EXACT, (*values, len(regrets) - len(mistakes), mistakes[0] if mistakes else -1), strict=True))
-    return EpisodeScore(
+    return steps, EpisodeScore(
         reward=episode.reward,
         success=episode.success,
         steps=len(played),
@@ -56,10 +57,3 @@ def score_episode(game: Game, episode: Episode, steps: list[StepScore]) -> Episo
         reply_tokens=known_sum([step.completion.tokens[1] for step in played]),
         **exact,  # type: ignore[arg-type]
     )
-
-
-def judged(episode: Episode) -> tuple[list[StepScore], EpisodeScore]:
-    """The scores of the steps, and of the whole episode. Raises `ValueError` for a record that does not replay."""
-    game = make_game(episode.game_id)
-    steps = score_steps(game, episode)
-    return steps, score_episode(game, episode, steps)

@@ -6,24 +6,18 @@ import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import Prompt
-from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.results import Result, player_key, run_hash
 from msgrpo_hub.evaluation.statistics import BETTING, Floats, Interval, mean_interval
-from msgrpo_hub.evaluation.suites import load_suite, repeats_of
-from msgrpo_hub.evaluation.summary import REFERENCE, best_reference
+from msgrpo_hub.evaluation.suites import load_suite
+from msgrpo_hub.evaluation.summary import best_reference, figure
 from msgrpo_hub.evaluation.tables import aligned, markdown, noted, short, with_interval
-from msgrpo_hub.games import base_game, make_game
-from msgrpo_hub.games.game import is_solvable, return_range
-from msgrpo_hub.games.variants import unchanged
-from msgrpo_hub.players.registry import SCRIPTED
-from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.games import make_game
+from msgrpo_hub.games.game import return_range
 
 SUITE = "semantic"
 CONTROL = "irrelevant-sentence"
@@ -42,16 +36,10 @@ class SemanticScore:
 
     player: Result
     """One of its runs, for its name."""
-    score: float
-    interval: Interval | None
-    """95 %, over boards; None with fewer than 30 per task."""
+    figure: dict[str, Any]
+    """The score with its 95 % interval over boards, as in a summary; without one if a task has fewer than 30 boards."""
     worth: Mapping[str, float]
     """Task that counts → 1 − b_t, the worth of following its words."""
-
-    @property
-    def figure(self) -> dict[str, Any]:
-        """The score as tables show it."""
-        return {"mean": self.score, **{name: getattr(self.interval, name, None) for name in ("low", "high", "rule")}}
 
 
 def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> SemanticScore:
@@ -60,7 +48,7 @@ def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> Se
         score = [Σ_t (x_t − b_t) + Σ_c (x_c − u_c)] / Σ_t (1 − b_t)
 
     x is a mean normalised reward: 0 is random play, 1 the reference, which follows the rules of the task. b_t is the best that
-    can be had without reading: the largest of random play (0), silence, and `Habit`, which plays as in the unchanged game. The
+    can be had without reading: the largest of random play (0), silence, and habit, which plays as in the unchanged game. The
     first sum is over the tasks with 1 − b_t ≥ 0.1. Tasks c have an irrelevant sentence; u_c is the same player's mean without
     it.
 
@@ -68,14 +56,14 @@ def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> Se
     adds the distances of the games' intervals from their means as standard errors (Zou and Donner 2008, Statistics in
     Medicine 27).
 
-    `runs` has the player's complete run of each task of the suite, and `habit` the mean reward of `Habit` on its episodes.
+    `runs` has the player's complete run of each task of the suite, and `habit` the mean reward of habit on its episodes.
     """
     worth: dict[str, float] = {}
     parts: dict[str, list[tuple[Floats, Floats]]] = {}
     values, ranges = {}, {}
     for task, result in runs.items():  # of repeated boards, the mean of each
         rewards = _on_scale(result, [score.reward for score in result.scores])
-        values[task] = rewards.reshape(-1, repeats_of(result.config)).mean(axis=1)
+        values[task] = rewards.reshape(-1, result.repeats).mean(axis=1)
         ranges[task] = _on_scale(result, return_range(make_game(task)))
     for task, result in runs.items():
         game_id, _, variant = task.partition(":")
@@ -100,7 +88,7 @@ def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> Se
         rules = [own.rule for _, own in known]
         rule = BETTING if BETTING in rules else rules[0]
         interval = Interval((total - below) / scale, (total + above) / scale, rule=rule)
-    return SemanticScore(player=next(iter(runs.values())), score=total / scale, interval=interval, worth=worth)
+    return SemanticScore(player=next(iter(runs.values())), figure=figure(total / scale, interval), worth=worth)
 
 
 def semantic_scores(results: Sequence[Result]) -> list[SemanticScore]:
@@ -108,12 +96,12 @@ def semantic_scores(results: Sequence[Result]) -> list[SemanticScore]:
     players: dict[tuple[str, int], dict[str, Result]] = {}
     for result in results:
         if result.config["suite"] == SUITE and result.complete:
-            players.setdefault((player_key(result), repeats_of(result.config)), {})[result.task] = result
+            players.setdefault((player_key(result), result.repeats), {})[result.task] = result
     if not players:
         return []
     suite = load_suite(SUITE)
     scores = [semantic_score(runs, suite.habit) for runs in players.values() if runs.keys() == set(suite.tasks)]
-    return sorted(scores, key=lambda score: -score.score)
+    return sorted(scores, key=lambda score: -score.figure["mean"])
 
 
 def semantic_table(
@@ -141,34 +129,3 @@ def _on_scale(result: Result, rewards: Sequence[float]) -> Floats:
     if best == random:
         raise ValueError(f"cannot normalise {result.task}: random play and the reference both score {random}")
     return np.asarray((np.asarray(rewards, dtype=np.float64) - random) / (best - random))
-
-
-@dataclass(frozen=True)
-class Habit:
-    """Plays the unchanged game and ignores the words.
-
-    It answers as the reference player does in the same state of the unchanged game: everything on the board is worth an apple,
-    the goal may be reached on any turn, and actions have their usual names.
-    """
-
-    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        replies = []
-        for prompt, rng in zip(prompts, rngs, strict=True):
-            game = unchanged(base_game(prompt.game))
-            choose = SCRIPTED["optimal" if is_solvable(game) else REFERENCE]
-            action = choose(game, prompt.state, rng)
-            replies.append(Completion(text="" if action is None else prompt.prompt_format.reply(action)))
-        return replies
-
-
-def habit_value(task: str, seeds: Sequence[int]) -> float:
-    episodes = play_episodes(make_game(task), Habit(), [(seed, 0) for seed in seeds])
-    return float(np.mean([episode.reward for episode in episodes]))
-
-
-def freeze_habit(path: Path) -> None:
-    """Plays `Habit` on a suite and writes its mean rewards into the table `[habit]`; this takes minutes."""
-    suite, (text, _, _) = load_suite(str(path)), path.read_text(encoding="utf-8").partition("\n# Task → the mean reward of habit")
-    rows = [f'"{task}" = {habit_value(task, suite.seeds(task))}\n' for task in suite.tasks]
-    head = "\n# Task → the mean reward of habit on these episodes (see msgrpo_hub/evaluation/semantic.py).\n[habit]\n"
-    path.write_text(text + head + "".join(rows), encoding="utf-8")

@@ -36,11 +36,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval: over repeated experiments, a share `level` of the intervals contains the true value."""
+    """A confidence interval: over repeated experiments, 95 % of the intervals contain the true value."""
 
     low: float
     high: float
-    level: float = LEVEL
     rule: str = field(default=WILSON, compare=False)
     """One of `RULES`."""
 
@@ -48,8 +47,8 @@ class Interval:
         return f"[{self.low:z.3f}, {self.high:z.3f}]"
 
 
-def wilson(successes: int, n: int, level: float = LEVEL) -> Interval:
-    """The score interval of a success rate (Wilson 1927): the rates p that a test of size 1 − level does not reject.
+def wilson(successes: int, n: int) -> Interval:
+    """The score interval of a success rate (Wilson 1927): the rates p that a test of size 0.05 does not reject.
 
     Raises:
         ValueError: `successes` is not between 0 and `n`, or `n` is 0.
@@ -61,16 +60,12 @@ def wilson(successes: int, n: int, level: float = LEVEL) -> Interval:
         raise ValueError(f"{successes} successes in {n} episodes: expected 0 ≤ successes ≤ episodes, and at least one episode")
     from scipy.stats import binomtest  # takes half a second to import
 
-    found = binomtest(successes, n).proportion_ci(level, method="wilson")
-    return Interval(float(found.low), float(found.high), level)
+    found = binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
+    return Interval(float(found.low), float(found.high))
 
 
 def mean_interval(
-    values: Sequence[float] | Floats,
-    seed: int,
-    level: float = LEVEL,
-    bounds: Range | None = None,
-    boards: Sequence[int] | None = None,
+    values: Sequence[float] | Floats, seed: int, bounds: Range | None = None, boards: Sequence[int] | None = None
 ) -> Interval | None:
     """The interval of a mean.
 
@@ -80,16 +75,12 @@ def mean_interval(
     Args:
         values: one per episode, shape [n].
         seed: seed of the resampling.
-        level: coverage of the interval.
         bounds: the smallest and the largest possible value, if known.
         boards: the seed of each episode's board; the mean of the episodes of one board counts as one value.
 
     Returns:
         The interval, never of width 0. None for fewer than 30 values other than 0 and 1, and for a degenerate sample without
-        bounds.
-
-    Raises:
-        ValueError: the values are not finite, not a flat list, or outside the bounds.
+        bounds. Raises `ValueError` for values that are not finite, not a flat list, or outside the bounds.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or not np.isfinite(sample).all():
@@ -98,12 +89,12 @@ def mean_interval(
         raise ValueError(f"a mean interval got values from {sample.min()} to {sample.max()}, expected {bounds[0]} to {bounds[1]}")
     sample = sample if boards is None else board_means(sample, boards)
     if sample.size and bounds in (None, (0.0, 1.0)) and np.isin(sample, (0, 1)).all():
-        return wilson(int(sample.sum()), len(sample), level)
+        return wilson(int(sample.sum()), len(sample))
     if len(sample) < SMALLEST_SAMPLE:
         return None
     if not degenerate(sample):
-        return _studentised(sample, seed, level, bounds or (-np.inf, np.inf))
-    return betting(sample, bounds, level) if bounds and np.isfinite(bounds).all() else None
+        return _studentised(sample, seed, bounds or (-np.inf, np.inf))
+    return betting(sample, bounds) if bounds and np.isfinite(bounds).all() else None
 
 
 def board_means(values: Floats, boards: Sequence[int]) -> Floats:
@@ -118,7 +109,7 @@ def degenerate(sample: Floats) -> bool:
     return bool(counts.sum() - counts.max() < FEWEST_OTHERS)
 
 
-def _studentised(sample: Floats, seed: int, level: float, bounds: Range) -> Interval:
+def _studentised(sample: Floats, seed: int, bounds: Range) -> Interval:
     """The bootstrap-t interval (Efron and Tibshirani 1993, §12.5), clipped to the bounds.
 
     It takes the quantiles of (resampled mean − mean) / resampled standard error. Rewards have few distinct values, so the
@@ -132,8 +123,8 @@ def _studentised(sample: Floats, seed: int, level: float, bounds: Range) -> Inte
     spreads = np.sqrt(np.maximum(shares @ deviations**2 - shifts**2, 0.0))
     spread = float(np.sqrt(counts @ deviations**2 / len(sample)))
     ratios = shifts / np.maximum(spreads, 1e-9 * spread)  # a resample of equal values counts as far away
-    low, high = mean - spread * np.quantile(ratios, [(1 + level) / 2, (1 - level) / 2])
-    return Interval(max(float(low), bounds[0]), min(float(high), bounds[1]), level, BOOTSTRAP)
+    low, high = mean - spread * np.quantile(ratios, [(1 + LEVEL) / 2, (1 - LEVEL) / 2])
+    return Interval(max(float(low), bounds[0]), min(float(high), bounds[1]), BOOTSTRAP)
 
 
 _STAKES = np.linspace(0.05, 1.0, 20)
@@ -166,7 +157,7 @@ def betting(sample: Floats, bounds: Range, level: float = LEVEL) -> Interval:
             below, above = (m, above) if won else (below, m)
         return below
 
-    return Interval(low + (high - low) * refuted(scaled), high - (high - low) * refuted(1 - scaled), level, BETTING)
+    return Interval(low + (high - low) * refuted(scaled), high - (high - low) * refuted(1 - scaled), BETTING)
 
 
 def method_interval(means: Sequence[float] | Floats, level: float = LEVEL) -> Interval | None:
@@ -185,7 +176,7 @@ def method_interval(means: Sequence[float] | Floats, level: float = LEVEL) -> In
     from scipy.stats import t
 
     low, high = t.interval(level, len(values) - 1, values.mean(), values.std(ddof=1) / len(values) ** 0.5)
-    return Interval(float(low), float(high), level)
+    return Interval(float(low), float(high))
 
 
 def welch(a: Floats, b: Floats, level: float = LEVEL) -> Interval | None:
@@ -195,7 +186,7 @@ def welch(a: Floats, b: Floats, level: float = LEVEL) -> Interval | None:
     from scipy.stats import ttest_ind
 
     found = ttest_ind(b, a, equal_var=False).confidence_interval(level)
-    return Interval(float(found.low), float(found.high), level)
+    return Interval(float(found.low), float(found.high))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +221,6 @@ def over_seeds(by_seed: Mapping[int, float], bounds: Range | None = None) -> Ove
     values = np.array([*by_seed.values()])
     interval = method_interval(values)
     if interval and bounds:
-        interval = Interval(max(interval.low, bounds[0]), min(interval.high, bounds[1]), interval.level)
+        interval = Interval(max(interval.low, bounds[0]), min(interval.high, bounds[1]))
     std = float(values.std(ddof=1)) if len(values) > 1 else None
     return OverSeeds(by_seed=dict(by_seed), mean=float(values.mean()), std=std, interval=interval)

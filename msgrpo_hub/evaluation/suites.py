@@ -1,29 +1,27 @@
 """Suites: frozen lists of tasks. A task is a game's versioned id with a hash of everything that determines its episodes.
 
-"Frozen Lake" in the literature is many games under one name. Here a task's hash covers the rules, the boards, the rewards, the
-horizon and the seeds. If any of these changes, the suites refuse to load until the game gets a new version. The prompt format
-belongs to a run, not to a task: see `agent.prompt_formats.format_hash`.
+If the rules, the boards, the rewards, the horizon or the seeds of a game change, the suites refuse to load until it gets a new
+version. The prompt format belongs to a run, not to a task: see `agent.prompt_formats.format_hash`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgrpo_hub.agent.policy import Chooser, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
 from msgrpo_hub.downloads.names import exists
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import Count, Range, check_fields
-from msgrpo_hub.games import Game, Split, base_game, episode_seed, is_remote, make_game, stream
+from msgrpo_hub.games import Game, base_game, episode_seed, is_remote, make_game, stream
 from msgrpo_hub.games.seeds import Splits
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 
@@ -48,7 +46,7 @@ class Suite:
     name: str
     tasks: tuple[str, ...]
     episodes: Annotated[int, Range(1, 100_000)]
-    split: Split = "test"
+    split: Literal["validation", "test"] = "test"
     prompt_format: str = THINK_ACTION.name
     """The built-in format for players that have none."""
     repeats: Count = 1
@@ -75,17 +73,11 @@ def run_seeds(config: Mapping[str, Any]) -> list[int]:
     return [episode_seed(config["task"], config["split"], index) for index in range(config["episodes"])]
 
 
-def repeats_of(config: Mapping[str, Any]) -> int:
-    """How many times a stored run plays each board."""
-    return int(config.get("repeats", 1))
-
-
 def task_hash(game: Game) -> str:
     """SHA-256 over a game's rules, and over whole episodes of scripted players with their legal and safe actions.
 
-    The hash covers boards, rewards, the horizon, steps without an action, the derivation of the seeds and the boards' splits,
-    since each of them changes the episodes. It does not cover prompts and parsers. If the rules of a game run elsewhere, it
-    covers only the game's own fields.
+    The hash covers boards, rewards, the horizon, steps without an action, seeds and splits, but no prompts and parsers. If the
+    rules of a game run elsewhere, it covers only the game's own fields.
     """
     words = [game.instructions, list(game.rules), sorted(game.symbols.items())]
     record: list[Any] = [game.id, game.horizon, list(game.actions), list(game.reward_range), *words]
@@ -129,8 +121,7 @@ def suite_names() -> list[str]:
 def load_suite(name: str) -> Suite:
     """A built-in suite by name, or a suite from a TOML file.
 
-    Raises:
-        UserError: the suite is unknown, the file is broken, or the game of a task has changed since the suite was frozen.
+    Raises `UserError` if it is unknown, the file is broken, or the game of a task has changed since the suite was frozen.
     """
     path = Path(name) if name.endswith(".toml") else _FOLDER / f"{name}.toml"
     if not exists(path):
@@ -138,8 +129,6 @@ def load_suite(name: str) -> Suite:
     if path.parent != _FOLDER and path.stem in suite_names():
         raise UserError(f"{str(path)!r} has the name of a built-in suite: rename the file, since results are stored by that name")
     suite, tasks = _read(path)
-    if suite.split == "train":
-        raise UserError(f"{str(path)!r} has the split 'train': expected validation or test")
     find_format(suite.prompt_format)  # built-in formats only: loading a file never imports code
     for task, frozen in tasks.items():
         if (now := hash_of(task)) != frozen:
@@ -162,10 +151,3 @@ def _read(path: Path) -> tuple[Suite, dict[str, str]]:
 def built_in_suite(name: str) -> Suite | None:
     """A built-in suite, without a check of its hashes; None for any other name."""
     return _read(_FOLDER / f"{name}.toml")[0] if name in suite_names() else None
-
-
-def freeze(path: Path) -> None:
-    """Writes the current hashes into the `[tasks]` table of a suite, whose lines are `"task" = "hash"`."""
-    line = re.compile(r'^"(?P<task>[^"]+)" *= *"[^"]*"', re.MULTILINE)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(line.sub(lambda found: f'"{found["task"]}" = "{hash_of(found["task"])}"', text), encoding="utf-8")

@@ -13,8 +13,7 @@ import numpy as np
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore, known_sum
 from msgrpo_hub.evaluation.results import run_hash
-from msgrpo_hub.evaluation.statistics import Floats, Range, betting, board_means, degenerate, mean_interval
-from msgrpo_hub.evaluation.suites import repeats_of
+from msgrpo_hub.evaluation.statistics import Floats, Interval, Range, betting, board_means, degenerate, mean_interval
 from msgrpo_hub.games import base_game, is_remote, make_game
 from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.games.solving import TIE, silent_value
@@ -36,7 +35,7 @@ def run_summary(
     near_draws: int | None,
 ) -> dict[str, Any]:
     """The content of `results.json`, from the finished episodes of a run and their scores; `near_draws` only if it is known."""
-    run, repeats = run_hash(config), repeats_of(config)
+    run, repeats = run_hash(config), config.get("repeats", 1)
     missing = config["episodes"] * repeats - len(episodes)
     return {
         "run": run,
@@ -53,8 +52,8 @@ def summarise(
 ) -> dict[str, Any]:
     """All scores of one player on one task, from the seeds of its episodes, which determine the boards, and their scores.
 
-    Each is a number, or `{"mean", "low", "high", "rule"}` with a 95 % interval and its rule; without an interval, these three
-    are None. Rates of replies are shares of all steps. A score that the game does not have is None. `seed` is for the bootstrap.
+    Each is a number or a `figure` with a 95 % interval. Rates of replies are shares of all steps. A score that the game does not
+    have is None. `seed` is for the bootstrap.
     """
     game, turns = make_game(task), sum(score.steps for score in scores)
     bounds, solved = return_range(base_game(game)), bool(scores) and scores[0].value_optimal is not None
@@ -113,7 +112,12 @@ def _mean(values: Sequence[float], seed: int, bounds: Range, boards: Sequence[in
         return None
     counted = values if len(set(Counter(boards).values())) < 2 else board_means(np.array(values), boards)
     interval = mean_interval(values, seed, bounds=bounds, boards=boards)
-    return {"mean": float(np.mean(counted)), **{name: getattr(interval, name, None) for name in ("low", "high", "rule")}}
+    return figure(float(np.mean(counted)), interval)
+
+
+def figure(mean: float, interval: Interval | None) -> dict[str, Any]:
+    """A score as runs store it; the ends of the interval and its rule are None without an interval."""
+    return {"mean": mean, **{name: getattr(interval, name, None) for name in ("low", "high", "rule")}}
 
 
 def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore]) -> dict[str, float]:
@@ -155,31 +159,26 @@ def _above(rewards: Sequence[float], scores: Sequence[EpisodeScore], bounds: Ran
 def _repeated(plays: int, episodes: Sequence[Episode], scores: Sequence[EpisodeScore], seed: int) -> dict[str, Any]:
     """The figures of a run that plays each board several times.
 
-    Returns:
-        `boards`: the number of boards that all plays have finished; the other figures are about them and are left out if there
-        are none. `runs`: the mean of each play. `run_to_run`: the standard deviation of the mean of one play over the same B
-        boards, √(Σ_b s_b²) / B, with s_b² the sample variance of board b. `pass_at`: k → the probability that one of k plays
-        succeeds, with its interval over boards.
+    `boards` is the number of boards that all plays have finished; the other figures are about these. `runs`: the mean of each
+    play. `run_to_run`: the standard deviation of the mean of one play over the same B boards, √(Σ_b s_b²) / B, with s_b² the
+    sample variance of board b. `pass_at`: k → the probability that one of k plays succeeds, with its interval over boards.
     """
     of_boards: dict[int, list[EpisodeScore]] = {}
     for episode, score in zip(episodes, scores, strict=True):
         of_boards.setdefault(episode.seed, []).append(score)
     whole = [of_board for of_board in of_boards.values() if len(of_board) == plays]
-    count, spread = len(whole), dict[str, float]()
-    if not whole:
+    if not (count := len(whole)):
         return {"boards": 0}
     values: dict[str, Floats] = {  # shape [boards, plays]
         name: np.array([[float(getattr(score, name)) for score in of_board] for of_board in whole])
         for name in ("reward", "success")
     }
-    for name, of_plays in values.items():
-        spread[name] = float(np.sqrt(of_plays.var(axis=1, ddof=1).sum()) / count)
     wins = values["success"].sum(axis=1)
     ks = sorted({2**power for power in range(plays.bit_length())} | {plays})
     return {
         "boards": count,
         "runs": {name: of_plays.mean(axis=0).tolist() for name, of_plays in values.items()},
-        "run_to_run": spread,
+        "run_to_run": {name: float(np.sqrt(of.var(axis=1, ddof=1).sum()) / count) for name, of in values.items()},
         "pass_at": {str(k): _mean([pass_at_k(plays, int(n), k) for n in wins], seed, (0.0, 1.0), range(count)) for k in ks},
     }
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
 from msgrpo_hub.episode import NEAR
-from msgrpo_hub.evaluation.paired import Comparison, Rank, TaskComparison, ranks_of
+from msgrpo_hub.evaluation.comparison import MethodComparison, smallest_p
+from msgrpo_hub.evaluation.paired import SIZE, Comparison, Rank, TaskComparison, ranks_of
 from msgrpo_hub.evaluation.results import Result, player_key, player_names
 from msgrpo_hub.evaluation.statistics import BETTING, NO_INTERVAL, board_means
-from msgrpo_hub.evaluation.suites import repeats_of, run_seeds, suite_names
+from msgrpo_hub.evaluation.suites import run_seeds, suite_names
 from msgrpo_hub.evaluation.summary import REFERENCE, best_reference, plays, rank_key
 from msgrpo_hub.games import distinct_boards, is_remote, make_game, splits_of
 from msgrpo_hub.players.registry import kind_of
@@ -53,10 +54,6 @@ def with_interval(value: Mapping[str, Any] | None) -> str:
         return f"{value['mean']:z.3f} {NO_INTERVAL}"
     mark = "†" if value.get("rule") == BETTING else ""
     return f"{value['mean']:z.3f} [{value['low']:z.3f}, {value['high']:z.3f}]{mark}"
-
-
-def p_value(p: float) -> str:
-    return f"{p:.4f}" if p >= 1e-4 else "< 0.0001"
 
 
 def short(name: str, width: int = 36) -> str:
@@ -146,7 +143,7 @@ def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
     groups: dict[tuple[Any, ...], dict[str, Result]] = {}
     for result in sorted(results, key=lambda result: not result.complete):
         config = result.config
-        rules = (repeats_of(config), str(config["task_hash"]), str(config["harness"]))
+        rules = (result.repeats, str(config["task_hash"]), str(config["harness"]))
         played = (result.task, config["split"], config["episodes"], *rules)
         groups.setdefault(played, {}).setdefault(player_key(result), result)
     return [list(groups[played].values()) for played in sorted(groups)]
@@ -154,23 +151,18 @@ def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
 
 def titles(groups: Sequence[Sequence[Result]]) -> list[str]:
     """A name for each group of `same_episodes`: its task, with its episodes and rules if other groups have the same task."""
-    names = [group[0].task for group in groups]
-    for more in (_episodes, lambda result: f"harness {result.config['harness']}, rules {result.config['task_hash']}"):
-        found = Counter(names)
-        names = [f"{name}, {more(group[0])}" if found[name] > 1 else name for name, group in zip(names, groups, strict=True)]
+    found, names = Counter(group[0].task for group in groups), []
+    for first, *_ in groups:
+        more = f", {played_on(first)}, rules {first.config['task_hash']}" if found[first.task] > 1 else ""
+        names.append(f"{first.task}{more}")
     return names
-
-
-def _episodes(result: Result) -> str:
-    times = f", each {repeats} times" if (repeats := repeats_of(result.config)) > 1 else ""
-    return f"{result.config['episodes']} {result.config['split']} episodes{times}"
 
 
 def played_on(result: Result) -> str:
     """The number of episodes, the split and the number of boards, such as `200 test episodes on 75 boards`."""
     boards = distinct_boards(result.task, tuple(run_seeds(result.config)))
-    comma = "," if repeats_of(result.config) > 1 else ""
-    return f"{_episodes(result)}{comma} on {boards} board{'s' if boards > 1 else ''}"
+    times = f", each {result.repeats} times," if result.repeats > 1 else ""
+    return f"{result.config['episodes']} {result.config['split']} episodes{times} on {boards} board{'s' if boards > 1 else ''}"
 
 
 def board_note(result: Result) -> str:
@@ -283,16 +275,32 @@ def comparison_table(compared: Sequence[TaskComparison]) -> str:
     rows = [["task", "score", "difference", "p (Holm)", "correlation", "detectable", "n", "verdict"]]
     for row in compared:
         for name, found in hypotheses(row).items():
-            mark = "†" if found.interval and found.interval.rule == BETTING else ""
             correlation = NONE if found.correlation is None else f"{found.correlation:.2f}"
             detectable = "none" if found.detectable is None else f"{found.detectable:+.3f}"
-            difference = f"{found.difference:+.3f} {found.interval or NO_INTERVAL}{mark}"
-            figures = [difference, p_value(found.p_adjusted), correlation, detectable, str(found.n), found.verdict]
-            rows.append([row.task, name, *figures])
+            rows.append([row.task, name, *_tested(found), correlation, detectable, str(found.n), found.verdict])
     tests = compared[0].success.family if compared else 0
     title = f"second minus first, on the same seeds; {tests} hypothes{'is' if tests == 1 else 'es'}"
     idle = [f"{row.task}: {short(name)} does not play, {FEW_PARSED}" for row in compared for name in row.not_playing]
     return "\n".join([noted(f"{title}\n{aligned(rows)}"), *idle, DETECTABLE])
+
+
+def _tested(found: Comparison | MethodComparison) -> tuple[str, str]:
+    """The difference with its interval, and p."""
+    mark = "†" if found.interval and found.interval.rule == BETTING else ""
+    p = f"{found.p_adjusted:.4f}" if found.p_adjusted >= 1e-4 else "< 0.0001"
+    return f"{found.difference:+.3f} {found.interval or NO_INTERVAL}{mark}", p
+
+
+def methods_table(rows: Sequence[MethodComparison]) -> str:
+    """One line per task: the mean of each training seed, the difference and the verdict; then the smallest possible p."""
+    lines = [["task", "first", "second", "difference", "p (Holm)", "verdict"]]
+    for row in rows:
+        seeds = [" ".join(f"{mean:.3f}" for mean in means) for means in (row.first, row.second)]
+        lines.append([row.task, *seeds, *_tested(row), row.verdict])
+    least = max(smallest_p(len(row.first), len(row.second)) * len(rows) for row in rows)
+    note = "" if least < SIZE else "; so few can give no verdict: train more, or compare fewer tasks"
+    title = "second minus first; each number is the mean reward of one training seed"
+    return f"{title}\n{aligned(lines)}\nsmallest p that so many seeds can give, after Holm: {min(least, 1.0):.4f}{note}"
 
 
 def hypotheses(row: TaskComparison) -> dict[str, Comparison]:

@@ -7,28 +7,31 @@ each stored reply must parse to its stored action, and the actions must lead to 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat, format_hash
 from msgrpo_hub.episode import Episode, StepScore
-from msgrpo_hub.errors import UserError, shown
-from msgrpo_hub.evaluation.results import CONFIG, Result, find_runs, load_result, run_hash, run_tables
-from msgrpo_hub.evaluation.scores import judged, score_episode, score_steps
-from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, repeats_of, run_seeds
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.results import CONFIG, Result, check_values, find_runs, load_result, run_hash, run_tables
+from msgrpo_hub.evaluation.scores import judged
+from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, run_seeds
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.games import is_remote, make_game
 from msgrpo_hub.players.registry import identity_problems, kind_of
 from msgrpo_hub.rollout import reply_status
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
-from msgrpo_hub.storage.shards import missing_updates, read_shard, read_table, shards
-from msgrpo_hub.storage.tables import Rollout, origin_of, read_rollouts, rows_of
+from msgrpo_hub.storage.shards import missing_updates, read_table, shards
+from msgrpo_hub.storage.tables import Origin, Rollout, episode_rows, read_rollouts, rollout_of, rows_of
 
 NOT_CHECKED = "tokens, log-probabilities, advantages, selection, and who gave the replies"
 REPLAYED = f"Replayed: actions, rewards and scores follow from the replies. Not checked: {NOT_CHECKED}."
@@ -40,22 +43,18 @@ ROUNDING = 1e-9
 def verify_folder(folder: Path) -> list[dict[str, Any]]:
     """Checks the runs of `msgrpo eval` below a folder, and the episodes of a rollout dataset or a training run.
 
-    Returns:
-        One row per run, or per player and game of a dataset: player, task, folder, episodes, problems (empty if everything
-        agrees), and unchecked, the parts that could not be checked.
-
-    Raises:
-        UserError: the folder has neither.
+    Returns one row per run, or per player and game of a dataset: player, task, folder, episodes, problems (empty if everything
+    agrees), and unchecked, the parts that could not be checked. Raises `UserError` for a folder without episodes.
     """
     rollouts = verify_rollouts(folder)
-    if rollouts and not any(folder.rglob(run_files.RESULTS)):
-        return rollouts
-    if not any(any(folder.rglob(name)) for name in (run_files.RESULTS, run_files.EPISODES)):
+    if any(any(folder.rglob(name)) for name in (run_files.RESULTS, *([] if rollouts else [run_files.EPISODES]))):
+        return [*rollouts, *verify(folder)]
+    if not rollouts:
         raise UserError(
             f"no episodes under {str(folder)!r}: expected a folder that `msgrpo eval --output-dir` has filled, or "
             "`msgrpo train` with --save-rollouts"
         )
-    return [*rollouts, *verify(folder)]
+    return rollouts
 
 
 # ---- runs
@@ -68,7 +67,7 @@ def verify(folder: Path) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"player": "?", "task": run.parent.name, "folder": str(run), "episodes": 0}
         try:
             result = load_result(run)
-            row |= {"player": str(result.config.get("player", "?")), "task": result.task, "episodes": len(result.episodes)}
+            row |= {"player": result.player, "task": result.task, "episodes": len(result.episodes)}
             messages = problems(result)
             rows.append(row | {"problems": messages, "unchecked": [] if messages else unchecked(result)})
         except UserError as error:
@@ -82,11 +81,7 @@ def problems(result: Result) -> list[str]:
     config = result.config
     if result.folder.name != run_hash(config):
         return [f"the run hash of its configuration is {run_hash(config)}, its folder is {result.folder.name}"]
-    try:
-        messages = claim_problems(config)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:  # values that no run has
-        messages = [f"its configuration cannot be read ({error})"]
-    if messages:
+    if messages := claim_problems(config):
         return messages
     game = make_game(result.task)
     if config["task_hash"] != (now := hash_of(result.task)):
@@ -96,15 +91,14 @@ def problems(result: Result) -> list[str]:
         messages.append(f"its prompt format {built_in.name} differs from the format of this version")
 
     # 2) the list of episodes
-    repeats, seeds = repeats_of(config), run_seeds(config)
-    keys = {(seed, member): index * repeats + member for index, seed in enumerate(seeds) for member in range(repeats)}
+    keys = {key: number for number, key in enumerate((seed, k) for seed in run_seeds(config) for k in range(result.repeats))}
     played = [keys.get((episode.seed, episode.member), -1) for episode in result.episodes]
     if -1 in played or played != sorted(set(played)):
         return [*messages, "its episodes are not those of the suite, each once and in order"]
     if missing := len(keys) - len(played):
         messages.append(f"it is not complete: {missing} of {len(keys)} episodes are missing, play it again")
     try:
-        boards = [index // repeats for index in played]
+        boards = [number // result.repeats for number in played]
         expected = run_tables(config, boards, result.episodes, result.scores, result.steps)
         for name, file in run_files.TABLES.items():
             if not read_table(result.folder / file, name).equals(expected[name]):
@@ -115,10 +109,10 @@ def problems(result: Result) -> list[str]:
     # 3) each episode, and the summary
     for number, episode in enumerate(result.episodes):
         try:
-            steps = score_steps(game, episode)
+            steps, score = judged(episode, game)
             found = reply_problems(episode, steps, built_in)
-            scores = [*map(asdict, steps), asdict(score_episode(game, episode, steps))]
-            if not agree(scores, [*map(asdict, result.steps[number]), asdict(result.scores[number])]):
+            stored = [*map(asdict, result.steps[number]), asdict(result.scores[number])]
+            if not agree([*map(asdict, steps), asdict(score)], stored):
                 found.append("its scores do not follow from its steps")
         except ValueError as error:
             found = [str(error)]
@@ -132,24 +126,13 @@ def problems(result: Result) -> list[str]:
 
 
 def claim_problems(config: Mapping[str, Any]) -> list[str]:
-    """The faults of the harness, the suite and the identity in a configuration, as readable messages."""
-    if problem := harness_problem(config):
-        return [problem]
-    if missing := sorted(CONFIG.keys() - config.keys()):
-        return [f"its configuration lacks {', '.join(missing)}"]
-    if (
-        misfit(config["episodes"], Count)
-        or misfit(config.get("repeats", 1), Count)
-        or config["split"] not in ("validation", "test")
-    ):
-        return ["its configuration has no valid number of episodes or repeats, or another split than validation or test"]
-    for name, hint in CONFIG.items():
-        if expected := misfit(config[name], hint):
-            return [f"its configuration has {name} = {shown(config[name])}: expected {expected}"]
+    """The faults of the harness, the suite and the identity in a checked configuration, as readable messages."""
+    if config["harness"] != HARNESS:
+        return [f"it was made by version {config['harness']} of the harness, this is {HARNESS}"]
     messages = []
     if suite := built_in_suite(config["suite"]):
-        if (config["episodes"], config["split"]) != (suite.episodes, suite.split):
-            has, says = f"{suite.episodes} {suite.split} episodes", f"{config['episodes']} {config['split']} episodes"
+        has, says = f"{suite.episodes} {suite.split} episodes", f"{config['episodes']} {config['split']} episodes"
+        if has != says:
             messages.append(
                 f"the suite {suite.name} has {has}, its configuration says {says}: give a suite of your own another name"
             )
@@ -162,17 +145,9 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
     return messages
 
 
-def harness_problem(config: Mapping[str, Any]) -> str:
-    """A message if another version of the harness made the run; otherwise empty."""
-    harness = config.get("harness")
-    if type(harness) is int and harness == HARNESS:
-        return ""
-    return f"it was made by version {str(harness)[:20]!r} of the harness, this is {HARNESS}"
-
-
 def unchecked(result: Result) -> list[str]:
     """The parts of a run that cannot be checked, as readable messages."""
-    own = built_in_suite(str(result.config["suite"])) is None
+    own = built_in_suite(result.config["suite"]) is None
     size = [f"number of episodes not checked: {result.config['suite']} is not a built-in suite"] if own else []
     return [*not_replayed(result.task, result.prompt_format), *size]
 
@@ -188,10 +163,7 @@ def not_replayed(game_id: str, prompt_format: str) -> list[str]:
 
 
 def reply_problems(episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None) -> list[str]:
-    """The steps with a wrong action, status or legality, as readable messages. The record must replay.
-
-    `prompt_format` parses the replies; it is None if the format is not built in.
-    """
+    """The steps with a wrong action, status or legality, as readable messages; replies only of a built-in format."""
     game, messages = make_game(episode.game_id), []
     for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), 1):
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
@@ -218,8 +190,7 @@ def agree(a: Any, b: Any) -> bool:
 def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     """Checks the episodes of a rollout dataset, or of the log of a training run, whose episodes have no scores yet.
 
-    Each episode is replayed as in `verify`. Its prompts, legal and optimal actions, regrets and sums must follow from the rules.
-    Tokens, log-probabilities, advantages and selection are not checked.
+    Each is replayed as in `verify`. Its prompts, legal and optimal actions, regrets and sums must follow from the rules.
     """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -229,17 +200,14 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
 
     for heads, steps in shards(folder):
         try:
-            of_heads, of_steps = read_shard(heads, steps)
-            rollouts, stored_steps = read_rollouts(of_heads, of_steps), iter(of_steps.to_pylist())
-            for head, rollout in zip(of_heads.to_pylist(), rollouts, strict=True):
+            for head, stored in episode_rows(read_table(heads, "default"), read_table(steps, "steps")):
                 row = row_of(head["player"] or "training", head["game"])
                 row["episodes"] += 1
-                found = _rollout_problems(head, [next(stored_steps) for _ in rollout.episode.steps], rollout)
+                found = _rollout_problems(head, stored)
                 place = f"{heads.name}, seed {head['seed']}, member {head['member']}"
                 row["problems"] += [f"{place}: {problem}" for problem in found]
-                if not found:
-                    more = not_replayed(rollout.episode.game_id, rollout.prompt_format)
-                    row["unchecked"] += [message for message in more if message not in row["unchecked"]]
+                more = [] if found else not_replayed(head["game"], head["prompt_format"])
+                row["unchecked"] += [message for message in more if message not in row["unchecked"]]
         except (UserError, ValueError, TypeError) as error:
             row_of(heads.name, "?")["problems"].append(str(error))
     if missing := missing_updates(folder):
@@ -247,10 +215,12 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _rollout_problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rollout: Rollout) -> list[str]:
+def _rollout_problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> list[str]:
     """Everything in one episode that disagrees with the rules, as readable messages."""
-    origin = origin_of(head)
+    # the log of a training run has no origin
+    origin = Origin(**{field.name: head[field.name] for field in fields(Origin)}) if head["run"] is not None else None
     try:
+        rollout = rollout_of(head, steps)
         scores = judged(rollout.episode)
         messages = reply_problems(rollout.episode, scores[0], PROMPT_FORMATS.get(rollout.prompt_format))
         expected_head, expected_steps = rows_of(rollout, origin, scores if origin else None)
@@ -266,17 +236,12 @@ def _rollout_problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]
 
 
 def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
-    """The episodes of an untrusted shard; each must replay, and its replies must parse.
-
-    Raises:
-        UserError: the file cannot be read, or an episode does not follow from the rules; the message names the first problem.
-    """
+    """The episodes of an untrusted shard. Raises `UserError` unless each replays and its replies parse to its actions."""
     try:
-        rollouts = read_rollouts(*read_shard(heads, steps))
+        rollouts = read_rollouts(read_table(heads, "default"), read_table(steps, "steps"))
         for rollout in rollouts:
             episode = rollout.episode
-            scores = score_steps(make_game(episode.game_id), episode)
-            for problem in reply_problems(episode, scores, PROMPT_FORMATS.get(rollout.prompt_format)):
+            for problem in reply_problems(episode, judged(episode)[0], PROMPT_FORMATS.get(rollout.prompt_format)):
                 raise ValueError(f"seed {episode.seed}, member {episode.member}: {problem}")
     except UserError:
         raise
@@ -285,3 +250,61 @@ def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
             f"{str(heads)!r} is refused ({error}): expected what was played; `msgrpo verify` shows details"
         ) from error
     return rollouts
+
+
+# ---- runs from untrusted sources: sizes, keys, names and columns are checked before anything is computed from them
+
+FILES = {run_files.CONFIG: 100_000, run_files.RESULTS: 100_000, run_files.EPISODES: 10_000_000, run_files.STEPS: 100_000_000}
+"""The files of a published run, with the largest size of each in bytes."""
+
+_MOST_EPISODES = 10_000
+_LONGEST_REPLY = 200_000  # characters
+
+_NAME = re.compile(r"[A-Za-z0-9][\w .,:;()@+#/=~%?&-]{0,199}", re.ASCII)
+"""The characters of names. Names are printed in terminals and in Markdown."""
+
+
+def check_sizes(sizes: Mapping[str, int]) -> None:
+    """Checks the sizes of a run's files. Raises `UserError` for a missing or too large file."""
+    for name, largest in FILES.items():
+        if name not in sizes:
+            raise UserError(f"it has no {name}")
+        if sizes[name] > largest:
+            raise UserError(f"its {name} has {sizes[name]:,} bytes: expected at most {largest:,}")
+
+
+def checked_run(folder: Path) -> Result:
+    """The run in a folder, replayed. Raises `UserError` with the first problem of a run that must not be displayed."""
+    check_sizes({name: (folder / name).stat().st_size for name in FILES if (folder / name).is_file()})
+    config = read_json(folder / run_files.CONFIG, "JSON")
+    _check_claims(config)
+    total = config["episodes"] * config.get("repeats", 1)
+    episodes = read_table(folder / run_files.EPISODES, "default", total)
+    steps = read_table(folder / run_files.STEPS, "steps", total * make_game(config["task"]).horizon)
+    if len(episodes) != total:
+        raise UserError(f"it has {len(episodes)} episodes, its configuration says {total}")
+    for column in ("reply", "observation"):
+        if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
+            raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
+    result = load_result(folder)
+    if messages := [*problems(result), *not_replayed(result.task, result.prompt_format)]:
+        raise UserError(messages[0])
+    return result
+
+
+def _check_claims(config: Mapping[str, Any]) -> None:
+    """Checks the keys and values of a configuration that are computed with or printed."""
+    if config.keys() | {"repeats"} != CONFIG.keys():
+        raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(CONFIG))}")
+    check_values(config)
+    if config["episodes"] * config.get("repeats", 1) > _MOST_EPISODES:
+        raise UserError(f"it has more than {_MOST_EPISODES:,} episodes")
+    identity = config["identity"]
+    names = [*(value for value in (*config.values(), *identity.values()) if isinstance(value, str)), *identity]
+    if len(identity) > 40 or not all(_NAME.fullmatch(name) for name in names):
+        raise UserError("it has a name that is not plain: expected letters, digits and simple punctuation")
+    numbers = [value for value in identity.values() if value is not None and not isinstance(value, str)]
+    if not all(isinstance(number, (bool, int, float)) and abs(number) < 1e12 for number in numbers):  # false for infinity and NaN
+        raise UserError("its identity has values that are neither plain names nor numbers")
+    if messages := claim_problems(config):
+        raise UserError(messages[0])

@@ -15,7 +15,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.statistics import BETTING, NO_INTERVAL, OverSeeds
-from msgrpo_hub.evaluation.suites import repeats_of, task_hash
+from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import Game, make_game, splits_of
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.bases import Base
@@ -172,7 +172,7 @@ def task_score(result: Result) -> dict[str, Any]:
     config, summary = result.config, result.summary
     return {
         **{name: config[name] for name in ("task", "task_hash", "suite", "split", "episodes")},
-        "repeats": repeats_of(config),
+        "repeats": result.repeats,
         "mode": str(config["identity"].get("mode", "generate")),  # a served model has only this mode
         "temperature": config["identity"]["temperature"],
         "reward": Figure(**summary["reward"]),

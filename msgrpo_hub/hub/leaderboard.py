@@ -23,8 +23,7 @@ from msgrpo_hub.evaluation.results import Result, player_key, player_names, run_
 from msgrpo_hub.evaluation.semantic import semantic_table
 from msgrpo_hub.evaluation.summary import plays, rank_key
 from msgrpo_hub.evaluation.tables import RANKS, acting, markdown_table, ranks, same_episodes
-from msgrpo_hub.evaluation.untrusted import FILES, check_sizes, checked_run
-from msgrpo_hub.evaluation.verify import REPLAYED, unchecked
+from msgrpo_hub.evaluation.verify import FILES, REPLAYED, check_sizes, checked_run, unchecked
 from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.uploading import Target
 from msgrpo_hub.storage import run_files
@@ -150,7 +149,7 @@ def _replayed(source: str, commit: str, runs: Mapping[str, Path], refused: dict[
         try:
             result = checked_run(folder)
         except UserError as error:
-            refused[name] = _plain(str(error))
+            refused[name] = _plain(str(error).replace(str(folder), name))
             continue
         other, twin = by_hash.setdefault(run_hash(result.config), (name, result))
         if (twin.config, twin.episodes) != (result.config, result.episodes):

@@ -30,7 +30,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, run_hash
 from msgrpo_hub.evaluation.summary import best_reference, plays
 from msgrpo_hub.evaluation.tables import eval_command
-from msgrpo_hub.evaluation.untrusted import FILES
+from msgrpo_hub.evaluation.verify import FILES
 from msgrpo_hub.hub.cards import render
 from msgrpo_hub.hub.leaderboard import (
     RUNS,

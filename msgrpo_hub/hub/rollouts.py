@@ -34,8 +34,8 @@ from msgrpo_hub.hub.cards import render
 from msgrpo_hub.hub.uploading import Files, Pushed, Target, Where, check_repo_id, check_token, files_in, upload
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT, schema
-from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_shard, shards
+from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT, SCHEMAS
+from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_table, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
 from msgrpo_hub.training.callbacks import blocks
 from msgrpo_hub.training.run_folder import RunFolder
@@ -97,7 +97,7 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statis
             files = {}
             for config in CONFIGS:
                 (folder / config).mkdir(exist_ok=True)
-                files[config] = stack.enter_context(open_shard(folder / config / f"{name}.parquet", schema(config)))
+                files[config] = stack.enter_context(open_shard(folder / config / f"{name}.parquet", SCHEMAS[config]))
             for rollouts in parts:
                 try:
                     written = tables(rollouts, origin, [judged(rollout.episode) for rollout in rollouts])
@@ -121,7 +121,9 @@ def _shards_of(folder: Path) -> list[Shard]:
     found: list[Shard] = []
     if RunFolder(folder).rollouts.is_dir():
         origin, own = blocks(folder)
-        found += [(name, origin, (read_rollouts(*read_shard(*pair)) for pair in pieces)) for name, pieces in own.items()]
+        for name, pairs in own.items():
+            pieces = (read_rollouts(read_table(heads, "default"), read_table(steps, "steps")) for heads, steps in pairs)
+            found.append((name, origin, pieces))
     results = find_results(folder) if any(folder.rglob(run_files.RESULTS)) else []
     found += [_evaluated(result) for result in results if result.complete]
     if not found:

@@ -56,7 +56,7 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
 def disk_errors(path: Path, safe: Callable[[], str], again: str = AGAIN) -> Iterator[None]:
     """Turns a full, read-only or missing disk under `path` into a `UserError`. Errors of files elsewhere pass.
 
-    `safe()` is called after the error; it says, as a clause, which data is safe. `again` is what to do once there is space.
+    `safe()` says, as a clause, which data is safe. `again` is what to do once there is space.
     """
     try:
         yield

@@ -7,7 +7,6 @@ One run is one player on one task; its folder is `<player>/<commit>/<task>/<run 
     episodes.parquet   one row per episode: seeds, scores (the columns of `storage.schema`)
     steps.parquet      one row per step: observation, reply, action, reward, legal and optimal actions, regret
     results.json       the summary, with intervals
-    timing.json        seconds; the only file that differs if a run is repeated
     failures.jsonl     one line per episode that stopped with a server error; only in an incomplete run
     .lock              held by the playing process; only in an incomplete run
 """
@@ -18,10 +17,8 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,26 +26,26 @@ from msgrpo_hub.episode import Episode, EpisodeScore, StepScore, known_sum
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.shards import read_table, write_table
-from msgrpo_hub.storage.tables import rollout_of, scores_of, step_of, step_row
+from msgrpo_hub.storage.tables import episode_rows, rollout_of, scores_of, step_of, step_row
 
 CONFIG, LOG, EPISODES, STEPS = "config.lock.json", "episodes.jsonl", "episodes.parquet", "steps.parquet"
-RESULTS, TIMING, FAILURES, LOCK = "results.json", "timing.json", "failures.jsonl", ".lock"
+RESULTS, FAILURES, LOCK = "results.json", "failures.jsonl", ".lock"
 TABLES = {"default": EPISODES, "steps": STEPS}
 """Configuration of the dataset → its file in a run."""
 
 _DAMAGED = "is damaged: expected the episodes that `msgrpo eval` wrote; delete it to play them again"
 _HEAD = ("seed", "member", "terminated", "truncated", "success")
 _STEP = ("observation", "action", "status", "legal", "reward", "reply", "finish", "prompt_tokens", "reply_tokens")
+_FILLED = {"default": ("game", "reward", "success"), "steps": ("observation", "reply", "reward")}
+"""Columns whose values are used before a run is verified: they have no null."""
 
 
-def append_episodes(path: Path, played: Iterable[tuple[int, Episode]], seconds: float) -> None:
+def append_episodes(path: Path, played: Iterable[tuple[int, Episode]]) -> None:
     """Appends finished episodes to the log, one line each, and syncs them to disk."""
-    rows = list(played)
     with path.open("a", encoding="utf-8") as file:
-        for index, episode in rows:
+        for index, episode in played:
             steps = [{name: row[name] for name in _STEP} for row in map(step_row, episode.steps)]
-            head = {name: getattr(episode, name) for name in _HEAD}
-            line = {"index": index, "seconds": seconds / len(rows), "episode": {**head, "steps": steps}}
+            line = {"index": index, "episode": {**{name: getattr(episode, name) for name in _HEAD}, "steps": steps}}
             near = known_sum([step.completion.near_draws for step in episode.steps])
             line |= {} if near is None else {"near_draws": near}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -64,7 +61,7 @@ def append_failure(path: Path, index: int, episode: Episode) -> None:
 
 
 def read_rows(path: Path, *, repair: bool = False) -> list[dict[str, Any]]:
-    """The rows of a log before its first incomplete line; `repair` removes the rest from the file."""
+    """The rows of a log before its first incomplete line, which another process may be writing; `repair` removes the rest."""
     rows: list[dict[str, Any]] = []
     whole, lines = 0, path.read_bytes().splitlines(keepends=True) if path.exists() else []
     for line in lines:
@@ -83,30 +80,14 @@ def read_rows(path: Path, *, repair: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def logged(path: Path) -> set[int]:
-    """The indices of the finished episodes of a log, which another process may be writing. The file is not changed."""
-    return {row["index"] for row in read_rows(path)}
-
-
-class Log(NamedTuple):
-    """The content of a log."""
-
-    episodes: dict[int, Episode]
-    """The finished episodes by index."""
-    seconds: float
-    near_draws: int | None
-    """Number of samples close to a rounding boundary, over all episodes; None if unknown."""
-
-
-def read_log(path: Path, game_id: str) -> Log:
-    """The log of a run. An incomplete last line is removed from the file."""
+def read_log(path: Path, game_id: str) -> tuple[dict[int, Episode], int | None]:
+    """The finished episodes of a log by index, and their near draws (None if unknown). Removes an incomplete last line."""
     rows, episodes = read_rows(path, repair=True), {}
     try:
         for row in rows:
             steps = tuple(map(step_of, row["episode"]["steps"]))
             episodes[row["index"]] = Episode(game_id=game_id, **{**row["episode"], "steps": steps})
-        near = [row["near_draws"] for row in rows if "near_draws" in row]
-        return Log(episodes, sum((row["seconds"] for row in rows), 0.0), sum(near) if near and len(near) == len(rows) else None)
+        return episodes, known_sum([row.get("near_draws") for row in rows])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{str(path)!r} {_DAMAGED}") from error
 
@@ -118,11 +99,12 @@ def write_tables(folder: Path, tables: Mapping[str, pa.Table]) -> None:
 
 
 def read_tables(folder: Path) -> tuple[list[Episode], list[EpisodeScore], list[list[StepScore]]]:
-    """The episodes of a run with their scores, equal to those written. An episode without steps stays, for `msgrpo verify`."""
-    heads, steps = (read_table(folder / name, config).to_pylist() for config, name in TABLES.items())
-    key = itemgetter("index", "member")
-    grouped = {of_episode: list(group) for of_episode, group in groupby(steps, key=key)}
-    rows = [(head, grouped.get(key(head), [])) for head in heads]
+    """The episodes of a run with their scores, equal to those written. Raises `ValueError` if the tables do not fit."""
+    tables = {config: read_table(folder / name, config) for config, name in TABLES.items()}
+    for config, table in tables.items():
+        if holes := [name for name in _FILLED[config] if table[name].null_count]:
+            raise UserError(f"{TABLES[config]} has rows without {holes[0]}")
+    rows = list(episode_rows(tables["default"], tables["steps"]))
     scored = [scores_of(head, steps) for head, steps in rows]
     episodes = [rollout_of(head, steps).episode for head, steps in rows]
     return episodes, [of_episode for _, of_episode in scored], [of_steps for of_steps, _ in scored]

@@ -1,8 +1,4 @@
-"""The schema of stored episodes: a table of episodes and a table of their steps.
-
-Runs of `msgrpo eval`, training rollouts, published datasets and the test episodes of a training run all have exactly these
-columns, and the version of the format in the metadata of the schema.
-"""
+"""The schema of stored episodes, a table of episodes and a table of their steps: of evaluations, rollouts and datasets alike."""
 
 from __future__ import annotations
 
@@ -84,13 +80,8 @@ STEP_COLUMNS: dict[str, tuple[pa.DataType, str]] = {
 """Columns of the configuration `steps`."""
 
 COLUMNS = dict(zip(CONFIGS, (EPISODE_COLUMNS, STEP_COLUMNS), strict=True))
-
-
-def schema(config: str) -> pa.Schema:
-    """The columns of a configuration, with the version of the format."""
-    return pa.schema([(name, kind) for name, (kind, _) in COLUMNS[config].items()], metadata={"format": FORMAT})
-
-
-def matches(stored: pa.Schema, config: str) -> bool:
-    """Whether a file has exactly the columns of a configuration, and claims no other version of the format."""
-    return bool(stored.equals(schema(config)) and (stored.metadata or {}).get(b"format", FORMAT.encode()) == FORMAT.encode())
+SCHEMAS = {
+    config: pa.schema([(name, kind) for name, (kind, _) in columns.items()], metadata={"format": FORMAT})
+    for config, columns in COLUMNS.items()
+}
+"""Configuration → its columns, with the version of the format."""

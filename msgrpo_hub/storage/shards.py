@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.storage.schema import FORMAT, matches
+from msgrpo_hub.storage.schema import FORMAT, SCHEMAS
 
 ROWS = 1000
 """Rows per row group: small groups suit the dataset viewer of the Hub and streaming."""
@@ -36,43 +37,45 @@ def open_shard(path: Path, columns: pa.Schema) -> Iterator[pq.ParquetWriter]:
         yield writer
 
 
-def read_table(path: Path, config: str) -> pa.Table:
+def read_table(path: Path, config: str, most_rows: float = math.inf) -> pa.Table:
     """The table of a file of episodes (`default`) or of steps (`steps`).
 
-    Raises `UserError` if the file is missing, is not Parquet, has other columns, or is too large when unpacked.
+    Raises `UserError` if the file is missing, is not Parquet, has other columns, has more rows, or is too large when unpacked.
     """
     try:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-            if not matches(file.schema_arrow, config):
+            columns, known = file.schema_arrow, FORMAT.encode()
+            if not columns.equals(SCHEMAS[config]) or (columns.metadata or {}).get(b"format", known) != known:
                 raise UserError(f"it has other columns: expected those of {FORMAT}, as this package writes them")
-            return read_bounded(file, LARGEST)
+            if file.metadata.num_rows > most_rows:
+                raise UserError(f"it has {file.metadata.num_rows:,} rows: expected at most {most_rows:,}")
+            table = _read_bounded(file)
+        table.validate(full=True)
     except UserError as error:
         raise UserError(f"{str(path)!r}: {error}") from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         why = str(error).partition("\n")[0]
         raise UserError(f"{str(path)!r} cannot be read ({why}): expected Parquet in the format {FORMAT}") from error
+    return table
 
 
-def read_bounded(file: pq.ParquetFile, largest: int) -> pa.Table:
+def _read_bounded(file: pq.ParquetFile) -> pa.Table:
     """Reads all rows of a file in batches, because repeated values are compressed: only the unpacked rows tell their size.
 
-    Raises `UserError` if they have more than `largest` bytes.
+    Raises `UserError` if they have more than `LARGEST` bytes.
     """
     about = file.metadata
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    chunks = [group.column(number) for group in groups for number in range(about.num_columns)]
-    size = sum(max(chunk.total_uncompressed_size, chunk.num_values) for chunk in chunks)
-    most_of_a_row = max((chunk.total_uncompressed_size for chunk in chunks), default=0)
-    batches = []
-    if size <= largest:
-        size = 0
-        for batch in file.iter_batches(batch_size=min(max(_AT_ONCE // max(most_of_a_row, 1), 1), ROWS)):
-            size += batch.nbytes
-            batches.append(batch)
-            if size > largest:
-                break
-    if size > largest:
-        raise UserError(f"it unpacks to more than {largest:,} bytes: expected a smaller file")
+    chunks = [group.column(number).total_uncompressed_size for group in groups for number in range(about.num_columns)]
+    too_large = UserError(f"it unpacks to more than {LARGEST:,} bytes: expected a smaller file")
+    if sum(chunks) > LARGEST:
+        raise too_large
+    batches, size = [], 0
+    for batch in file.iter_batches(batch_size=min(max(_AT_ONCE // max([1, *chunks]), 1), ROWS)):
+        size += batch.nbytes
+        if size > LARGEST:
+            raise too_large
+        batches.append(batch)
     return pa.Table.from_batches(batches, schema=file.schema_arrow)
 
 
@@ -85,7 +88,7 @@ def shards(folder: Path) -> list[tuple[Path, Path]]:
     return [(path, root / "steps" / path.name) for path in sorted(root.glob("default/*.parquet"))]
 
 
-_UPDATES = re.compile(r"train-(?P<run>[0-9a-f]{16}-)?(?P<first>[0-9]{5,7})(?:-(?P<last>[0-9]{5,7})-[0-9a-f]{8})?")
+_UPDATES = re.compile(r"train-(?:[0-9a-f]{16}-)?(?P<first>[0-9]{5,7})(?:-(?P<last>[0-9]{5,7})-[0-9a-f]{8})?")
 """The name of a shard of one update, or of a published shard of several."""
 
 
@@ -93,13 +96,8 @@ def missing_updates(folder: Path) -> list[int]:
     """The updates of a training run without a shard below a folder, up to the last one with a shard or in `metrics.jsonl`."""
     metrics = folder / "metrics.jsonl"
     known = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
-    updates: dict[str, set[int]] = {}
+    there: set[int] = set()
     for heads, _ in shards(folder):
         if name := _UPDATES.fullmatch(heads.stem):
-            updates.setdefault(name["run"] or "", set()).update(range(int(name["first"]), int(name["last"] or name["first"]) + 1))
-    return sorted(set().union(*({*range(1, max(known, *there) + 1)} - there for there in updates.values())))
-
-
-def read_shard(heads: Path, steps: Path) -> tuple[pa.Table, pa.Table]:
-    """Both tables of a shard. Errors as for `read_table`."""
-    return read_table(heads, "default"), read_table(steps, "steps")
+            there |= {*range(int(name["first"]), int(name["last"] or name["first"]) + 1)}
+    return sorted({*range(1, max(known, *there) + 1)} - there) if there else []

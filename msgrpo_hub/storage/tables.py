@@ -1,12 +1,8 @@
-"""Episodes ↔ rows of the two tables: one row per episode (`default`) and one per step (`steps`).
-
-Play writes replies, tokens, log-probabilities and advantages. An evaluation or a publication adds columns that follow from the
-rules: legal and optimal actions, regret.
-"""
+"""Episodes ↔ rows of the two tables: one row per episode (`default`) and one per step (`steps`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby, repeat
 from typing import Any, get_args
@@ -17,7 +13,7 @@ from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, Messag
 from msgrpo_hub.episode import Completion, Episode, EpisodeScore, Finish, ReplyStatus, Step, StepScore
 from msgrpo_hub.games import make_game
 from msgrpo_hub.rollout import past_turns
-from msgrpo_hub.storage.schema import CONFIGS, schema
+from msgrpo_hub.storage.schema import CONFIGS, SCHEMAS
 
 Scores = tuple[Sequence[StepScore], EpisodeScore]
 """Scores of the steps, and of the whole episode (`evaluation.scores.judged`)."""
@@ -25,11 +21,10 @@ Scores = tuple[Sequence[StepScore], EpisodeScore]
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """An episode with its index, and the data of the update it was played for (None in evaluation)."""
+    """An episode with its index (None in training), and the data of the update it was played for (None in evaluation)."""
 
     episode: Episode
     index: int | None = None
-    """Index in its split; None in training."""
     prompt_format: str = THINK_ACTION.name
     update: int | None = None
     advantage: float | None = None
@@ -37,7 +32,6 @@ class Rollout:
     step_advantages: tuple[float, ...] | None = None
     """Advantage of each step from the credit."""
     selected: bool | None = None
-    """Whether the update learned from it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +66,7 @@ def tables(
         head, steps = rows_of(rollout, origin, scored)
         rows["default"].append(head)
         rows["steps"] += steps
-    return {config: pa.Table.from_pylist(rows[config], schema=schema(config)) for config in CONFIGS}
+    return {config: pa.Table.from_pylist(rows[config], schema=SCHEMAS[config]) for config in CONFIGS}
 
 
 def rows_of(
@@ -122,18 +116,21 @@ def prompts_of(episode: Episode, prompt_format: PromptFormat) -> list[list[Messa
 
 def read_rollouts(heads: pa.Table, steps: pa.Table) -> list[Rollout]:
     """The episodes of two tables, in the order of the rows. Raises `ValueError` for tables that do not fit together."""
+    return [rollout_of(head, rows) for head, rows in episode_rows(heads, steps)]
+
+
+def episode_rows(heads: pa.Table, steps: pa.Table) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The row of each episode with the rows of its steps. Raises `ValueError` as above."""
     grouped = groupby(steps.to_pylist(), key=lambda row: tuple(row[name] for name in _KEY))
-    rollouts = []
     for head in heads.to_pylist():
         identity, rows = next(grouped, (None, iter(()))) if head["steps"] else (None, iter(()))
         group = list(rows)
         complete = [row["turn"] for row in group] == list(range(head["steps"]))
         if not complete or (group and identity != tuple(head[name] for name in _KEY)):
             raise ValueError(f"the steps of episode {head['seed']}, {head['member']} are not where they should be")
-        rollouts.append(rollout_of(head, group))
+        yield head, group
     if next(grouped, None):
         raise ValueError("there are steps without an episode")
-    return rollouts
 
 
 def rollout_of(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> Rollout:
@@ -159,11 +156,6 @@ def step_of(row: Mapping[str, Any]) -> Step:
     usage = None if ids["prompt_ids"] or read is None or written is None else (int(read), int(written))
     completion = Completion(text=row["reply"], finish=row["finish"], usage=usage, **ids)
     return Step(completion=completion, **{name: row[name] for name in _OF_STEP})
-
-
-def origin_of(head: Mapping[str, Any]) -> Origin | None:
-    """The origin in a row of `default`; None for a row of a training run's log."""
-    return Origin(**{field.name: head[field.name] for field in fields(Origin)}) if head["run"] is not None else None
 
 
 def scores_of(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> tuple[list[StepScore], EpisodeScore]:

@@ -188,14 +188,9 @@ def left_by_training(folder: Path) -> dict[str, object]:
     return left
 
 
-def left_by_evaluation(folder: Path) -> dict[str, object]:
-    """The hash of every file without the seconds."""
-    return {name: digest for name, digest in hashes(folder).items() if Path(name).name != run_files.TIMING}
-
-
 def episodes_safe(folder: Path) -> int:
     """The lines of all logs of an evaluation; complete runs have none."""
-    return sum(len(run_files.logged(log)) for log in folder.rglob(run_files.LOG))
+    return sum(len(run_files.read_rows(log)) for log in folder.rglob(run_files.LOG))
 
 
 class Stage:
@@ -274,7 +269,7 @@ def evaluation(arguments: str, episodes: int) -> Maker:
         def start(place: Path) -> Running:
             return stage.commands.start("eval", *arguments.split(), "--suite", suite, "--output-dir", place)
 
-        left = {"left": left_by_evaluation, "safe": episodes_safe}
+        left = {"left": hashes, "safe": episodes_safe}
         return IntoFolder(name=name, start=start, uninterrupted=stage.folder / name, **left)  # type: ignore[arg-type]
 
     return make

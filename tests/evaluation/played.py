@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "benchmark" / "suites"
 FIRM, SLIPPERY, SHORT = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Short-v1"
 LAKE = Suite(name="mine", tasks=(SLIPPERY,), episodes=12)
 MIXED = Suite(name="mixed", tasks=(SLIPPERY, SHORT, f"{SHORT}:rotated"), episodes=9)
-FINAL = {"config.lock.json", "episodes.parquet", "steps.parquet", "results.json", "timing.json"}
+FINAL = {"config.lock.json", "episodes.parquet", "steps.parquet", "results.json"}
 
 
 def error(rate: float, repeats: int) -> float:
@@ -28,9 +28,8 @@ def error(rate: float, repeats: int) -> float:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of every run, without the seconds."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "timing.json"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    """Every file of every run."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @dataclass

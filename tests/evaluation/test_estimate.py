@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat, find_format
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import estimate as module
@@ -77,18 +77,6 @@ def test_a_server_gets_no_request_and_its_price_follows_from_tokens_and_rate(tmp
     assert row["dollars"] == pytest.approx((row["episodes"] * row["prompt_tokens"] * 2 + row["calls"] * 100 * 10) / 1e6) != 0
     assert row["seconds"] is None
     assert all(row["dollars"] is None for row in estimated(SERVED, tmp_path)["tasks"])
-
-
-def test_past_replies_are_counted_at_the_largest_length_of_a_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    two = "from msgrpo_hub.agent.prompt_formats import TaggedFormat\nTWO = TaggedFormat(name='two-turns', history=2)\n"
-    (tmp_path / "two_turns.py").write_text(two)
-    monkeypatch.syspath_prepend(tmp_path)
-    how = [PlayerSettings(max_new_tokens=limit, prompt_format="two_turns:TWO") for limit in (10, 110)]
-    short, long = (estimated(SERVED, tmp_path, EIGHT, settings)["tasks"][0]["prompt_tokens"] for settings in how)
-    prompts = prompts_of(find_format("two_turns:TWO", may_import=True))
-    past = sum(role == "assistant" for prompt in prompts for role, _ in prompt.contents)
-    assert past > len(prompts)
-    assert long == pytest.approx(short + 100 * past / 8)
 
 
 def test_tokens_of_a_model_are_counted_by_its_own_tokenizer(tiny_model: Path, tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import doctest
 import json
 import socket
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -63,32 +61,6 @@ def test_the_paired_return_is_our_comparison(load: Callable[..., Any]) -> None:
     assert (same["difference"], same["p"], same["verdict"]) == (0.0, 1.0, "inconclusive")
     with pytest.raises(ValueError, match=r"Mismatch in the number of rewards_a \(3\) and rewards_b \(2\)"):
         comparison.compute(rewards_a=[1.0, 0.0, 1.0], rewards_b=[1.0, 0.0])
-
-
-@pytest.mark.parametrize("setting", [{"experiment_id": "{}"}, {"keep_in_memory": True}])
-def test_two_evaluations_at_once_do_not_mix(setting: dict[str, object], load: Callable[..., Any]) -> None:
-    options = [{key: value if value is True else name for key, value in setting.items()} for name in ("first", "second")]
-    first, second = (load(RETURN, **each) for each in options)
-    first.add_batch(rewards=[1.0, 2.0])
-    second.add_batch(rewards=[10.0])
-    first.add(rewards=6.0)
-    assert (second.compute()["mean"], first.compute()["mean"]) == (10.0, 3.0)
-
-
-def mean_of(cache: Path, worker: int) -> float:
-    """In a process of its own."""
-    metric = evaluate.load(RETURN, cache_dir=str(cache), experiment_id=str(worker))
-    for reward in range(200):
-        metric.add(rewards=reward * worker)
-    mean: float = metric.compute()["mean"]
-    return mean
-
-
-@pytest.mark.usefixtures("load")
-def test_processes_with_an_experiment_id_each_share_a_cache(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(3, get_context("fork")) as processes:
-        means = list(processes.map(mean_of, [tmp_path] * 3, (1, 2, 3)))
-    assert means == [99.5, 2 * 99.5, 3 * 99.5]
 
 
 @pytest.mark.usefixtures("load")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import compare, evaluate
 from msgrpo_hub.evaluation.results import Result, find_results, load_result
-from msgrpo_hub.evaluation.runner import run_config, run_task
+from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.summary import pass_at_k
 from msgrpo_hub.evaluation.tables import repeat_figures, repeat_table, results_table
-from msgrpo_hub.evaluation.untrusted import checked_run
+from msgrpo_hub.evaluation.verify import checked_run
 from msgrpo_hub.players.scripted import choose_optimal
 from msgrpo_hub.rendering.report import report_page
 from tests.evaluation.played import FIRM, LAKE, SLIPPERY, Talker, contents, talker
-from tests.evaluation.tampering import copied, found, rewrite, rewrite_json
+from tests.evaluation.tampering import copied, found, rewrite_json
 
 THIRTY = Suite(name="mine", tasks=(SLIPPERY,), episodes=30)
 
@@ -101,14 +101,6 @@ def test_members_have_their_own_streams_and_the_first_is_the_run_without_repeats
     assert all(len(plays) > 1 for plays in slips.values())
 
 
-def test_one_play_per_board_is_the_run_without_repeats_byte_for_byte(tmp_path: Path) -> None:
-    evaluate("random", LAKE, tmp_path / "none")
-    evaluate("random", LAKE, tmp_path / "one", repeats=1)
-    assert contents(tmp_path / "none") == contents(tmp_path / "one")
-    config = run_config(talker(Talker()), LAKE, SLIPPERY)
-    assert run_config(talker(Talker()), replace(LAKE, repeats=2), SLIPPERY) == config | {"repeats": 2}
-
-
 def test_equal_plays_of_a_board_narrow_no_interval(tmp_path: Path) -> None:
     suite = Suite(name="mine", tasks=(FIRM,), episodes=40)
     [once] = evaluate("greedy", suite, tmp_path)
@@ -137,28 +129,11 @@ def test_a_run_with_repeats_verifies_also_from_an_untrusted_source(run: Result) 
     assert len(run.episodes) == 90
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda rows: [rows[1], rows[0], *rows[2:]], lambda rows: rows[:-1], lambda rows: [*rows, rows[-1]]],
-    ids=["swapped", "dropped", "twice"],
-)
-def test_plays_that_are_swapped_dropped_or_counted_twice_do_not_verify(run: Result, change: Callable[..., Any]) -> None:
-    rewrite(run, "episodes", change)
-    with pytest.raises(UserError):
-        checked_run(run.folder)
-
-
-@pytest.mark.parametrize("repeats", [1, 0, -3, "3", True, 3.0, 10**9])
+@pytest.mark.parametrize("repeats", [1, "3", True, 3.0, 334, 10**9])
 def test_an_untrusted_number_of_repeats_is_checked_first(run: Result, repeats: Any) -> None:
     rewrite_json(run, "config.lock.json", lambda config: config.update(repeats=repeats))
-    with pytest.raises(UserError, match="its number of repeats is not between 2 and 333"):
+    with pytest.raises(UserError, match=r"repeats is .*, expected|more than 10,000 episodes"):
         checked_run(run.folder)
-
-
-def test_another_member_under_the_number_of_a_play_does_not_verify(run: Result) -> None:
-    for name in ("episodes", "steps"):
-        rewrite(run, name, lambda rows: [row | {"member": row["member"] + 1} for row in rows])
-    assert "not those of the suite" in found(load_result(run.folder))
 
 
 def test_a_comparison_has_one_pair_per_board_also_with_a_run_of_fewer_plays(place: Path, tmp_path: Path) -> None:

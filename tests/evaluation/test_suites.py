@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmark.freeze import freeze
 from msgrpo_hub.agent import prompt_formats
 from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import suites
 from msgrpo_hub.evaluation.suites import hash_of, load_suite, suite_names, task_hash
-from msgrpo_hub.games import GAMES, Game, board_of, episode_seed, make_game, stream
+from msgrpo_hub.games import Game, board_of, episode_seed, make_game, stream
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.seeds import Splits
 from msgrpo_hub.games.snake import Item, Snake, SnakeState
@@ -64,17 +64,6 @@ def test_every_suite_loads_with_the_tasks_episodes_and_split_that_are_promised()
         assert name == "semantic" or suite.tasks == PAPER[name]
 
 
-def test_every_task_of_the_semantic_suite_has_its_own_prompts_on_the_same_seeds() -> None:
-    tasks = load_suite("semantic").tasks
-    assert {"Snake-PoisonApple-v1", "Snake-DoubleApple-v1", "Snake-Fire-v1", "FrozenLake-Exactly8-v1"} < set(tasks)
-    for task in tasks:
-        plain = LAKE if task.startswith("Frozen") else SNAKE
-        games = [make_game(task), make_game(plain)]
-        seeds = [episode_seed(plain, "test", index) for index in range(5)]
-        texts = [[build_prompt(game, game.initial_state(stream(s, "initial_state"))).messages for s in seeds] for game in games]
-        assert (texts[0] == texts[1]) == (task == plain), task
-
-
 @pytest.mark.parametrize("task", [SNAKE, LAKE, f"{SNAKE}:reflected"])
 def test_training_and_the_splits_of_suites_share_no_seed(task: str) -> None:
     test, quick = set(load_suite("precise").seeds(task)), set(load_suite("quick").seeds(task))
@@ -82,14 +71,6 @@ def test_training_and_the_splits_of_suites_share_no_seed(task: str) -> None:
     assert (len(test), len(training)) == (1000, 6000)
     assert not test & quick
     assert not (test | quick) & training
-
-
-def test_games_share_no_seed_and_a_variant_or_a_smaller_suite_has_the_seeds_of_its_game() -> None:
-    suite = load_suite("standard")
-    all_seeds = [seed for task in suite.tasks for seed in suite.seeds(task)]
-    assert len(set(all_seeds)) == len(all_seeds)
-    assert suite.seeds(f"{SNAKE}:compass") == suite.seeds(SNAKE)
-    assert suite.seeds(SNAKE)[:50] == load_suite("paper").seeds(SNAKE)
 
 
 # ---- a suite in a file
@@ -102,13 +83,12 @@ def write(folder: Path, text: str) -> str:
 
 def test_a_suite_of_ones_own_is_a_toml_file_that_a_command_freezes(tmp_path: Path) -> None:
     path = write(tmp_path, f'# kept\nepisodes = 7\nsplit = "validation"\n\n[tasks]\n"{LAKE}" = ""\n"{SNAKE}" = "old"  # why\n')
-    suites.freeze(Path(path))
+    freeze(Path(path))
     suite = load_suite(path)
     assert (suite.name, suite.tasks, suite.episodes, suite.split) == ("mine", (LAKE, SNAKE), 7, "validation")
     assert len(suite.seeds(SNAKE)) == 7
     assert Path(path).read_text().startswith('# kept\nepisodes = 7\nsplit = "validation"\n')
     assert Path(path).read_text().endswith("# why\n")
-    assert suites.hash_of(SNAKE) == task_hash(make_game(SNAKE))
 
 
 TASK = f'[tasks]\n"{LAKE}" = "{GOLDEN[LAKE]}"\n'
@@ -117,24 +97,14 @@ BAD = {
         f'episodes = 7\n[tasks]\n"{LAKE}" = "0000"\n',
         rf"{LAKE} has hash {GOLDEN[LAKE]}, but the suite .* expects 0000: give a changed game a new version",
     ),
-    "no hash": (f'episodes = 7\n[tasks]\n"{LAKE}" = 1\n', f"{LAKE} has hash"),
     "an unknown game": ('episodes = 7\n[tasks]\n"Snake-Standart-v1" = "0"\n', f"did you mean '{SNAKE}'"),
-    "an unknown variant": (f'episodes = 7\n[tasks]\n"{SNAKE}:rotted" = "0"\n', "did you mean 'rotated'"),
     "no TOML": ("episodes = \n", "is not a suite"),
-    "no UTF-8": ("episodes = 7 # \udcff\n", "is not a suite"),
     "no tasks": ("episodes = 7\n", "is not a suite .'tasks'.: expected episodes, split, and a table"),
     "an empty table": ("episodes = 7\n[tasks]\n", "a suite of no tasks: expected at least one"),
-    "a list of tasks": (f'episodes = 7\ntasks = ["{LAKE}"]\n', "is not a suite"),
-    "no episodes": (TASK, "is not a suite"),
     "zero episodes": (f"episodes = 0\n{TASK}", "episodes = 0: expected at least 1"),
-    "half an episode": (f"episodes = 2.5\n{TASK}", "episodes = 2.5: expected int"),
-    "episodes as text": (f'episodes = "7"\n{TASK}', "episodes = '7': expected int"),
-    "episodes as a truth": (f"episodes = true\n{TASK}", "episodes = True: expected int"),
     "zero plays of a board": (f"episodes = 7\nrepeats = 0\n{TASK}", "repeats = 0: expected at least 1"),
-    "the training split": (f'episodes = 7\nsplit = "train"\n{TASK}', "expected validation or test"),
-    "an unknown format": (f'episodes = 7\nprompt_format = "jsn"\n{TASK}', "did you mean 'json'"),
+    "the training split": (f'episodes = 7\nsplit = "train"\n{TASK}', "expected one of validation, test"),
     "a format that is code": (f'episodes = 7\nprompt_format = "os:getcwd"\n{TASK}', "would import code"),
-    "a format that is a number": (f"episodes = 7\nprompt_format = 3\n{TASK}", "prompt_format = 3: expected str"),
     "an unknown field": (f"episodes = 7\nseed = 3\n{TASK}", "is not a suite .*seed"),
 }
 
@@ -195,16 +165,12 @@ def both_died(state: SnakeState) -> bool:
 
 LAKES: dict[str, dict[str, Any]] = {
     "the goal gives two": after(FrozenLake, lambda t: replace(t, reward=2 * t.reward)),  # random play rarely reaches it
-    "holes cost": after(FrozenLake, lambda t: replace(t, reward=-1.0) if t.state.player in t.state.holes else t),
     "silence slips": {"step": slipping},
     "walls are legal": {"legal_actions": lambda game, _: game.actions},
     "holes are safe": {"safe_actions": lambda game, state: game.legal_actions(state)},
     "survival is success": {"succeeded": lambda _, state: state.player not in state.holes},
     "other maps": {"initial_state": lambda game, rng: FrozenLake.initial_state(game, np.random.default_rng(rng.integers(2**32)))},
-    "other words": {"instructions": "You walk on a frozen lake. Reach the goal and do not fall in a hole."},
     "another glyph": {"grid": lambda game, state: [row.replace("O", "0") for row in FrozenLake.grid(game, state)]},
-    "another order": {"actions": ("Down", "Left", "Right", "Up")},
-    "another range": {"reward_range": (-1.0, 1.0)},
 }
 SNAKES: dict[str, dict[str, Any]] = {
     "apples do not grow": {"_eat": thin},
@@ -248,16 +214,6 @@ def test_every_parameter_of_a_game_is_in_its_hash(game_id: str, changed: dict[st
     assert task_hash(replace(make_game(game_id), **changed)) != hash_of(game_id)  # type: ignore[type-var]
 
 
-def test_each_word_of_the_rules_is_in_the_hash() -> None:
-    game = make_game(LAKE)
-    for number in range(len(game.rules)):
-
-        class Reworded(FrozenLake):
-            rules = (*game.rules[:number], game.rules[number].upper(), *game.rules[number + 1 :])
-
-        assert task_hash(built(Reworded, game)) != hash_of(LAKE), game.rules[number]
-
-
 def test_prompts_and_parsers_are_no_part_of_a_task_and_the_seeds_are(monkeypatch: pytest.MonkeyPatch) -> None:
     before, seed = task_hash(make_game(LAKE)), Splits.seed
     monkeypatch.setattr(prompt_formats, "system_text", lambda game: "\n".join(game.rules))
@@ -266,9 +222,3 @@ def test_prompts_and_parsers_are_no_part_of_a_task_and_the_seeds_are(monkeypatch
     assert task_hash(make_game(LAKE)) == before
     monkeypatch.setattr(Splits, "seed", lambda splits, split, index: seed(splits, split, index + 1))
     assert task_hash(make_game(LAKE)) != before
-
-
-def test_every_game_has_its_own_hash_in_any_order_of_hashing() -> None:
-    assert len({hash_of(id) for id in GAMES}) == len(GAMES)
-    games = [make_game(id) for id in (LAKE, "FrozenLake-Slippery-v1", "Snake-Solo-v1")]
-    assert [task_hash(game) for game in reversed(games)][::-1] == [hash_of(game.id) for game in games]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ import numpy as np
 import pytest
 
 from examples.cliff_walking import CliffWalking
-from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS
+from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.cli import parse
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import compare, evaluate
@@ -27,22 +25,18 @@ from msgrpo_hub.evaluation.tables import (
     HEADS,
     RANKS,
     acting,
-    aligned,
     comparison_table,
     eval_command,
     markdown_table,
     results_table,
     same_episodes,
-    short,
-    with_interval,
 )
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.solving import random_value, silent_value, values_at
 from msgrpo_hub.hub.leaderboard import Leaderboard, as_markdown, as_rows, ranked
-from msgrpo_hub.players.registry import SCRIPTED, Player
+from msgrpo_hub.players.registry import Player
 from msgrpo_hub.rendering.report import report_page
-from msgrpo_hub.rollout import play_episodes, replayed_states
-from tests.evaluation.played import FIRM, FOLDER
+from msgrpo_hub.rollout import replayed_states
 from tests.evaluation.played import FIRM as LAKE
 from tests.evaluation.played import SHORT as SNAKE
 from tests.stored import stored_runs
@@ -81,14 +75,6 @@ def test_a_block_per_task_and_the_best_player_first(place: Path) -> None:
     assert "luck-adjusted" not in snake[1]
     assert "1.000 [0.886, 1.000]  1.000 [0.886, 1.000]   1.00" in lake[3]
     assert re.search(r"100% of \d+ ", lake[3])
-
-
-def test_a_run_reads_the_same_fresh_and_from_its_files(tmp_path: Path) -> None:
-    played = results_table(evaluate(["random", "greedy"], replace(SUITE, episodes=29), tmp_path))
-    assert results_table(find_results(tmp_path)) == played
-    assert results_table(evaluate(["greedy", "random"], replace(SUITE, episodes=29), tmp_path)) == played
-    assert played.count("(no interval)") == 2  # rewards of Snake; values of 0 or 1 always have an interval
-    assert "[0.883, 1.000]" in played
 
 
 def test_runs_on_other_episodes_are_in_their_own_block(place: Path, tmp_path: Path) -> None:
@@ -148,26 +134,18 @@ def test_luck_on_a_few_boards_is_not_flagged_as_above_the_optimum(boards: int, p
 
 def test_optimal_moves_count_only_decisions_whose_actions_differ_in_value(tmp_path: Path) -> None:
     suite = Suite(name="mine", tasks=(LAKE,), episodes=100)
-    random, optimal, silent = evaluate(["random", "optimal", "silent"], suite, tmp_path)
-    game, shares, taken = make_game(LAKE), [], []
+    random, optimal = evaluate(["random", "optimal"], suite, tmp_path)
+    [snake] = evaluate("random", replace(suite, tasks=(SNAKE,), episodes=2), tmp_path)
+    game, taken = make_game(LAKE), []
     for episode in random.episodes:
         for state, step in zip(replayed_states(game, episode), episode.steps, strict=False):
             q = np.array([values_at(game, state).of(state, action) for action in game.actions])
             if np.ptp(q) > 1e-9:
-                best = dict(zip(game.actions, q >= q.max() - 1e-9, strict=True))
-                shares.append(float(np.mean([*best.values()])))
-                taken.append(bool(best.get(str(step.action))))
-    rate = random.summary["optimal_decisions"]
-    assert (random.summary["decisions"], rate) == (len(taken), pytest.approx(np.mean(taken)))
-    chance, error = np.mean(shares), np.sqrt(np.sum(np.multiply(shares, np.subtract(1, shares)))) / len(shares)
-    assert rate == pytest.approx(chance, abs=3 * error)
-    assert chance < 0.6
-    assert sum(score.optimal_steps or 0 for score in random.scores) / random.summary["steps"] > chance + 0.2
-    assert optimal.summary["optimal_decisions"] == 1
+                taken.append(step.action is not None and q[game.actions.index(step.action)] >= q.max() - 1e-9)
+    assert random.summary["decisions"] == len(taken)
+    assert random.summary["optimal_decisions"] == pytest.approx(np.mean(taken))
+    assert (optimal.summary["optimal_decisions"], snake.summary["optimal_decisions"]) == (1, None)
     assert f"100% of {optimal.summary['decisions']}" in results_table([optimal])
-    assert 0 < silent.summary["optimal_decisions"] < 0.5
-    [snake] = evaluate("random", replace(suite, tasks=(SNAKE,), episodes=2), tmp_path)
-    assert (snake.summary["decisions"], snake.summary["optimal_decisions"]) == (None, None)
 
 
 def test_a_comparison_shows_its_direction_its_power_and_its_verdict(place: Path) -> None:
@@ -181,17 +159,6 @@ def test_a_comparison_shows_its_direction_its_power_and_its_verdict(place: Path)
     assert " < 0.0001 " in lines[3]
     same = comparison_table(compare(place / "random", place / "random")).splitlines()
     assert all("+0.000 [" in line and line.endswith("inconclusive") for line in same[3:6])
-
-
-@pytest.mark.parametrize("name", ["short", "x" * 36, "some-organisation/a-model-with-a-long-name+another/adapter-of-it"])
-def test_a_long_name_keeps_both_its_ends_and_fits(name: str) -> None:
-    assert (len(short(name)), short(name)[:18], short(name)[-17:]) == (min(len(name), 36), name[:18], name[-17:])
-
-
-def test_columns_are_aligned_and_a_missing_figure_is_a_dash() -> None:
-    table = aligned([["player", "n"], ["a", "1"], ["bcdefghij", "1000"]])
-    assert table == "player        n\n───────────────\na             1\nbcdefghij  1000"
-    assert (with_interval(None), results_table([])) == ("–", "")
 
 
 # ---- the settings of models
@@ -268,14 +235,6 @@ def poisoned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     return {result.player: result for result in evaluate(["silent", "random-safe", "greedy"], suite_of(POISON, 8), folder)}
 
 
-@pytest.mark.parametrize("name", PROMPT_FORMATS)
-def test_silent_never_gives_a_readable_action(name: str) -> None:
-    for task in (FIRM, f"{FIRM}:compass", "Snake-Solo-v1"):
-        silent = ScriptedPolicy(SCRIPTED["silent"])
-        [episode] = play_episodes(make_game(task), silent, [(1, 0)], prompt_format=PROMPT_FORMATS[name])
-        assert [(step.action, step.status) for step in episode.steps] == [(None, "unreadable")] * make_game(task).horizon
-
-
 def test_the_value_of_silence_is_exact_for_a_solved_game() -> None:
     assert silent_value(CliffWalking(), 0) == -20 > random_value(CliffWalking(), 0)
     lake = make_game("FrozenLake-Slippery-v1")
@@ -302,33 +261,9 @@ def test_a_player_that_does_not_play_has_the_best_reward_on_poison_and_no_rank(p
     assert (other.not_playing, "does not play" in comparison_table([other])) == ((), False)
 
 
-@pytest.mark.parametrize("task", [POISON, FIRM])
-def test_every_table_shows_the_score_of_silence_on_its_episodes(task: str, tmp_path: Path) -> None:
-    results = evaluate("random", suite_of(task, 4), tmp_path)
-    assert "silent 0.00" in results_table(results).splitlines()[0]
-    assert "silent 0.00" in markdown_table(results, lambda result: result.player)
-    assert "silent 0.000" in report_page(results)
-
-
-@dataclass(frozen=True)
-class Mumbling:
-    """Acts on every n-th turn."""
-
-    every: int
-
-    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        acting = ScriptedPolicy(SCRIPTED["random-safe"]).complete(prompts, rngs)
-        pairs = zip(prompts, acting, strict=True)
-        return [reply if prompt.state.turn % self.every == 0 else Completion(text="hm") for prompt, reply in pairs]
-
-
-@pytest.mark.parametrize(("every", "expected"), [(1, True), (2, True), (3, False)])
-def test_a_player_plays_if_half_of_its_replies_are_parsed(every: int, expected: bool, tmp_path: Path) -> None:
-    player = Player(name="mumbling", policy=Mumbling(every), identity={"kind": "test"}, folder="mumbling")
-    summary = run_task(player, suite_of("Snake-Solo-v1", 3), "Snake-Solo-v1", tmp_path).summary
-    assert plays(summary) == expected
-    assert not plays(summary | {"unreadable_rate": 0.3, "truncated_rate": 0.3})
-    assert plays(summary | {"unreadable_rate": 0.2, "truncated_rate": 0.3})
+@pytest.mark.parametrize(("unreadable", "truncated", "expected"), [(0.0, 0.0, True), (0.5, 0.0, True), (0.3, 0.3, False)])
+def test_a_player_plays_if_half_of_its_replies_are_parsed(unreadable: float, truncated: float, expected: bool) -> None:
+    assert plays({"unreadable_rate": unreadable, "truncated_rate": truncated}) == expected
 
 
 def test_normalised_is_0_for_random_play_and_1_for_the_reference(poisoned: dict[str, Result]) -> None:
@@ -337,12 +272,3 @@ def test_normalised_is_0_for_random_play_and_1_for_the_reference(poisoned: dict[
         assert {*ends} == {"silent", "random", "planner"}
         expected = (summary["reward"]["mean"] - ends["random"]) / (ends["planner"] - ends["random"])
         assert summary["normalised"] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("task", ["Snake-PoisonAppleBanana-v1", "Snake-DoubleApple-v1"])
-def test_silence_loses_where_something_is_worth_eating(task: str, tmp_path: Path) -> None:
-    [result] = evaluate("silent", suite_of(task, 5), tmp_path)
-    assert result.summary["references"]["planner"] > result.summary["reward"]["mean"] + 2 == 2
-    assert result.summary["normalised"] < 0.6
-    for suite in ("standard", "semantic"):
-        assert {task, POISON} < tomllib.loads((FOLDER / f"{suite}.toml").read_text())["tasks"].keys()

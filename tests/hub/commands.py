@@ -110,9 +110,7 @@ def play(client: Client, model: str) -> Finished:
 
 
 def files_of(folder: Path) -> Files:
-    """The files of a folder, except timing.json, which is not pushed."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != "timing.json")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def write_files(folder: Path, files: Files) -> Path:

@@ -21,8 +21,7 @@ from msgrpo_hub.evaluation.results import load_result, run_tables
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.evaluation.tables import results_table
-from msgrpo_hub.evaluation.untrusted import checked_run
-from msgrpo_hub.evaluation.verify import NOT_CHECKED
+from msgrpo_hub.evaluation.verify import NOT_CHECKED, checked_run
 from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard
 from msgrpo_hub.storage import run_files
 from tests.examples import examples
@@ -126,12 +125,12 @@ SPOILED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "a higher reward": ("episodes.parquet", with_column("reward", lambda n: pa.array([2.0] * n)), "its scores do not follow"),
     "no identity": ("config.lock.json", with_json(identity={}), "what kind of player"),
     "another name": ("config.lock.json", with_json(player="me"), "the run hash of its configuration"),
-    "other seeds": ("episodes.parquet", with_column("seed", lambda n: pa.array(range(n))), "are not those of the suite"),
+    "other seeds": ("episodes.parquet", with_column("seed", lambda n: pa.array(range(n))), "not where they should be"),
     "other replies": ("steps.parquet", with_column("reply", lambda n: pa.array(["no"] * n)), "its reply does not parse to"),
-    "a billion episodes": ("config.lock.json", with_json(episodes=10**9), "number of episodes is not between"),
+    "a billion episodes": ("config.lock.json", with_json(episodes=10**9), "episodes is 1000000000, expected at most"),
     "control characters": ("config.lock.json", with_json(player="\x1b]0;owned\x07"), "a name that is not plain"),
     "markup": ("config.lock.json", with_json(player="a|[b](javascript:x)<script>"), "a name that is not plain"),
-    "a pickle": ("episodes.parquet", lambda _: b"\x80\x04\x95", "episodes.parquet cannot be read"),
+    "a pickle": ("episodes.parquet", lambda _: b"\x80\x04\x95", "episodes.parquet' cannot be read"),
     "other columns": ("episodes.parquet", with_column("seed", lambda n: pa.array(["1"] * n)), "has other columns"),
     "a giant": ("results.json", lambda content: content + b" " * 200_000, "bytes: expected at most 100,000"),
 }

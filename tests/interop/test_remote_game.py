@@ -14,7 +14,7 @@ import pytest
 from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.scores import score_episode, score_steps
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import task_hash
 from msgrpo_hub.games import render_text, stream
 from msgrpo_hub.games.game import is_solvable
@@ -200,7 +200,7 @@ def test_the_record_tells_the_states_where_nothing_can_be_simulated_again() -> N
         states = replayed_states(game, episode)
         assert [game.observe(state) for state in states[:-1]] == [step.observation for step in episode.steps]
         assert (states[-1].success, states[-1].ended) == (episode.success, episode.terminated)
-        score = score_episode(game, episode, score_steps(game, episode))
+        _, score = judged(episode, game)
         assert (score.reward, score.success, score.value_optimal, score.regret) == (episode.reward, episode.success, None, None)
     assert server.steps == before
     assert not is_solvable(game)

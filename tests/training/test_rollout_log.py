@@ -16,7 +16,7 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.msgrpo import CreditContext, SelectedEpisode, Selection
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
-from msgrpo_hub.storage.shards import read_shard, shards
+from msgrpo_hub.storage.shards import read_table, shards
 from msgrpo_hub.storage.tables import Rollout, read_rollouts
 from msgrpo_hub.training.callbacks import BLOCKS, RolloutLog, Run, Update, blocks
 from msgrpo_hub.training.config import TrainConfig, to_toml
@@ -54,7 +54,8 @@ def uninterrupted(msgrpo: Command, short: list[str], tmp_path_factory: pytest.Te
 
 
 def saved(folder: Path) -> list[Rollout]:
-    return [rollout for pair in shards(folder) for rollout in read_rollouts(*read_shard(*pair))]
+    tables = [(read_table(heads, "default"), read_table(steps, "steps")) for heads, steps in shards(folder)]
+    return [rollout for pair in tables for rollout in read_rollouts(*pair)]
 
 
 def ranges(folder: Path) -> list[tuple[int, int]]:
