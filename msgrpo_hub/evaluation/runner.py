@@ -135,10 +135,9 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
 
 
 def _stored(folder: Path, config: dict[str, Any]) -> Result | None:
-    """The stored result, without the files that only an interrupted run needs; None if there is no result yet.
+    """The stored result, without the files that only an interrupted run needs; None if there is none.
 
-    Raises:
-        UserError: the folder has another run.
+    Raises `UserError` if the folder has another run.
     """
     if not (folder / run_files.RESULTS).exists():
         return None

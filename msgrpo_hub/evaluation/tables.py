@@ -150,10 +150,10 @@ def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def titles(groups: Sequence[Sequence[Result]]) -> list[str]:
-    """A name for each group of `same_episodes`: its task, with its episodes and rules if other groups have the same task."""
+    """A name for each group of `same_episodes`: its task, with its episodes if other groups have the same task."""
     found, names = Counter(group[0].task for group in groups), []
     for first, *_ in groups:
-        more = f", {played_on(first)}, rules {first.config['task_hash']}" if found[first.task] > 1 else ""
+        more = f", {played_on(first).partition(' on ')[0].rstrip(',')}" if found[first.task] > 1 else ""
         names.append(f"{first.task}{more}")
     return names
 
