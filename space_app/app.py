@@ -26,13 +26,14 @@ import theme
 from compare import MOST_EPISODES, compare
 from human import play_result, play_step
 from leaderboard import leaderboard
-from replay import watch
+from replay import LAKE, watch
 from rules import LONGEST_TEXT, MOST_STARTS, PRESETS, change_rules, words
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.responses import FileResponse, JSONResponse
-from starlette.routing import Route
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from msgrpo_hub.games import make_game
 
 TITLE = "Small models that act"
 
@@ -46,7 +47,7 @@ CLOSED = ("upload", "file=http:", "file=https:", "file/", "proxy=", "process_rec
 def options() -> dict[str, Any]:
     """Returns the choices of a request: games, built-in players, prepared changes of the rules, and the limits."""
     return {
-        "games": players.game_ids(),
+        "games": players.GAME_IDS,
         "players": list(players.BUILT_IN),
         "changes": {name: description for name, (description, _) in PRESETS.items()},
         "largest_model_bytes": players.LARGEST,
@@ -72,13 +73,6 @@ TABS = {
 }
 
 
-class Page(gr.Blocks):
-    """A page with a picture for links to it, which gradio's template reads from the configuration."""
-
-    def get_config_file(self) -> Any:
-        return {**super().get_config_file(), "thumbnail": theme.share_address()}
-
-
 class JsonTools(gradio.mcp.GradioMCPServer):
     """Gradio's tools with answers in JSON; gradio's own answers are Python's text of a value."""
 
@@ -86,13 +80,10 @@ class JsonTools(gradio.mcp.GradioMCPServer):
         return [self.types.TextContent(type="text", text=json.dumps(each, ensure_ascii=False)) for each in data]
 
 
-class Door:
+def door(app: ASGIApp) -> ASGIApp:
     """Middleware that refuses large requests and closed paths unread, and calls of an endpoint without its parameters."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def refuse_or_pass(scope: Scope, receive: Receive, send: Send) -> None:
         refused = None
         if scope["type"] == "http":
             headers = Headers(scope=scope)
@@ -107,7 +98,9 @@ class Door:
                 receive, body = await read(receive)
                 if wrong := misfit(call[2], body, by_name=bool(call[1])):
                     refused = JSONResponse({"detail": wrong}, 422)
-        await (refused or self.app)(scope, receive, send)
+        await (refused or app)(scope, receive, send)
+
+    return refuse_or_pass
 
 
 async def read(receive: Receive) -> tuple[Receive, bytes]:
@@ -144,8 +137,7 @@ def misfit(name: str, body: bytes, *, by_name: bool) -> str:
 
 def build() -> gr.Blocks:
     """The page and its endpoints."""
-    page: gr.Blocks
-    with Page(title=TITLE, analytics_enabled=False) as page:
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         masthead = f"{theme.REPLAY['shapes']}<header><h1>{TITLE}</h1><p>{opening.sentence()}</p></header>"
         gr.HTML(masthead, apply_default_css=False, elem_classes="masthead")
         with gr.Tabs():
@@ -166,8 +158,9 @@ def build() -> gr.Blocks:
 def main() -> None:
     """Serves the page at GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
     gradio.mcp.GradioMCPServer = JsonTools  # type: ignore[misc]
-    page, picture = build(), Route(theme.SHARED, lambda _: FileResponse(theme.HERE / "screenshot.png"))
-    players.warm_up()
+    page, first = build(), players.shown_first()
+    if first in players.BUILT_IN:  # loaded here, so that no visitor waits for the import of torch
+        players.MODELS.threads.submit(players.load, first, make_game(LAKE))
     page.launch(
         theme=theme.theme(),
         head=theme.head(),
@@ -176,10 +169,7 @@ def main() -> None:
         footer_links=["api"],
         max_threads=80,
         state_session_capacity=200,  # pages whose components gradio remembers
-        app_kwargs={
-            "middleware": [Middleware(Door)],
-            "routes": [picture],
-        },
+        app_kwargs={"middleware": [Middleware(door)]},
     )
 
 

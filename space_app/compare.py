@@ -10,7 +10,7 @@ import replay
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation import Interval, compare_paired, mean_interval, wilson
-from msgrpo_hub.games import make_game
+from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.games.game import return_range
 
 OPENING = ("FrozenLake-NotSlippery-v1", 0, "pocket", "lake", 200)
@@ -48,13 +48,11 @@ def compare(game: str, seed: int, player_a: str, player_b: str, episodes: int) -
     shown = None
     with players.line(*names).place():
         for batch in batches(first, wanted, names):
-            seeds = [replay.seed_of(rules, number) for number in batch]
+            seeds = [episode_seed(rules.id, "test", number) for number in batch]
             for name, episodes_so_far in zip(names, played, strict=True):
                 episodes_so_far += players.play(name, rules, seeds)
-            shown = shown or replay.combine(
-                first,
-                [replay.player_data(rules, name, of[0], players.asked_in(name)) for name, of in zip(names, played, strict=True)],
-            )
+            both = [(name, of[0]) for name, of in zip(names, played, strict=True)]
+            shown = shown or replay.combine(first, [replay.player_data(rules, *each) for each in both])
             yield {"film": shown, "wanted": wanted, **score(names, *played)}
 
 

@@ -85,7 +85,7 @@ function mountGame(element, props, server, watch) {
     while (waiting.length && !shown.over) {
       const asked = { game: shown.game.title, seed: shown.number, actions: shown.actions, action: waiting.shift() };
       const before = shown;
-      const after = await server.step(asked).catch(() => ({ error: "The Space did not answer: try again." }));
+      const after = await server.play_step(asked).catch(() => ({ error: "The Space did not answer: try again." }));
       if (shown !== before) break; // another game has begun
       if (after.error) {
         status.textContent = after.error;
@@ -103,7 +103,7 @@ function mountGame(element, props, server, watch) {
     const mine = shown;
     results.replaceChildren(html("p", { class: "count" }, "The agent plays the same board …"));
     const asked = { game: shown.game.title, seed: shown.number, player: first.player };
-    const found = await server.result(asked).catch(() => ({ error: "The Space did not answer: try again." }));
+    const found = await server.named_result(asked).catch(() => ({ error: "The Space did not answer: try again." }));
     if (shown !== mine) return;
     if (found.error) return results.replaceChildren(html("p", { class: "bad" }, found.error));
     const rows = [["you", mine.reward, mine.steps.length, mine.success], ...["agent", "best"].map((role) => {

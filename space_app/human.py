@@ -12,7 +12,7 @@ import replay
 
 from msgrpo_hub.agent import build_prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import stream
+from msgrpo_hub.games import episode_seed, stream
 from msgrpo_hub.players import can_play
 from msgrpo_hub.rendering.replay import game_data, how_it_ended, state_data
 
@@ -38,7 +38,7 @@ def play_step(game: str, seed: int, actions: list[str], action: str = "") -> dic
     for move in moves:
         if move not in rules.actions:
             raise UserError(f"unknown move {str(move)[:30]!r}: expected one of {', '.join(rules.actions)}")
-    value = replay.seed_of(rules, number)
+    value = episode_seed(rules.id, "test", number)
     state = rules.initial_state(stream(value, "initial_state"))
     dynamics = stream(value, "dynamics", 0)
     states, over, ended = [state], False, ""
@@ -87,8 +87,8 @@ def play_result(game: str, seed: int, player: str) -> dict[str, Any]:
     found = {}
     with players.line(players.check_player(player, rules)).place():
         for role, name in (("agent", player), ("best", best)):
-            [episode] = players.play(name, rules, [replay.seed_of(rules, number)])
-            found[role] = replay.player_data(rules, name, episode, players.asked_in(name))
+            [episode] = players.play(name, rules, [episode_seed(rules.id, "test", number)])
+            found[role] = replay.player_data(rules, name, episode)
     fields = ("player", "reward", "success", "value_optimal")
     results = {role: {name: data[name] for name in fields} | {"turns": len(data["steps"])} for role, data in found.items()}
     return {**results, "film": replay.combine(number, [found["agent"]])}

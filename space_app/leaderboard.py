@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 import names
 import opening
 import players
-from present import bar, interval, number
+from present import drawn, interval, number
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.tables import HEADS, NONE
@@ -38,13 +39,16 @@ def leaderboard(game: str = "", results: str = "") -> list[dict[str, Any]]:
         nothing), `plays` (whether at least half of the replies were parsed), how the player acted (`temperature`, `token limit`,
         `prompt format`, `engine`) and `link` (empty if the player has no page).
     """
-    rows = [{**row, "link": _link(row["player"])} for row in (published(results) if results else players.bundled("leaderboard"))]
-    chosen = [row for row in rows if not game or row["task"] == game]
-    return sorted(chosen, key=lambda row: (row["task"], not row["plays"], -_mean(row), row["player"]))
-
-
-def _mean(row: Row) -> float:
-    return float(row["reward"]["mean"]) if row["reward"] else float("-inf")
+    rows = []
+    for row in published(results) if results else players.bundled("leaderboard"):
+        repo = row["player"].partition("+")[2] or row["player"]
+        page = f"https://huggingface.co/{repo.partition('@')[0]}" if _REPO.fullmatch(repo) else ""  # a built-in player has none
+        if not game or row["task"] == game:
+            rows.append({**row, "link": page})
+    return sorted(
+        rows,
+        key=lambda row: (row["task"], not row["plays"], -row["reward"]["mean"] if row["reward"] else math.inf, row["player"]),
+    )
 
 
 def published(source: str) -> list[dict[str, Any]]:
@@ -55,12 +59,6 @@ def published(source: str) -> list[dict[str, Any]]:
     with players.DATASETS.place():
         found = players.DATASETS.run(partial(read_leaderboard, repo, revision=revision or None))
     return as_rows(found)
-
-
-def _link(player: str) -> str:
-    """The page of a player on the Hub; empty for a built-in player."""
-    repo = player.partition("+")[2] or player
-    return f"https://huggingface.co/{repo.partition('@')[0]}" if _REPO.fullmatch(repo) else ""
 
 
 # ---- the page
@@ -89,10 +87,12 @@ def _block(task: str, rows: Sequence[Row]) -> str:
         badge = ' <span class="badge">trained here</span>' if trained else ""
         success = opening.percent(row["success"]["mean"]) if row["success"] else "–"
         address, kind = escape(opening.link(row["task"], 0, name)), "trained" if trained else ""
+        rank, player = _place(row, title)
+        bar = drawn(row["reward"], min(ends), max(ends), bar=True) if row["reward"] else ""
         link = f'<a href="{address}">▶<span class="unseen"> replay of {escape(title)}</span></a>'
         body += (
-            f'<tr class="{kind}">{_rank(row["rank"])}<th scope="row">{_player(row, title)}{badge}</th>'
-            f'<td class="bar">{bar(row["reward"], min(ends), max(ends))}{_figure(row["reward"])}</td><td>{success}</td>'
+            f'<tr class="{kind}">{rank}<th scope="row">{player}{badge}</th>'
+            f'<td class="bar">{bar}{_figure(row["reward"])}</td><td>{success}</td>'
             f"<td>{link if name else ''}</td></tr>"
         )
     heads = ("Rank", "Player", "Reward", "Success", '<span class="unseen">Replay</span>')
@@ -127,7 +127,8 @@ def table(rows: Sequence[Row]) -> str:
         figures = "".join(f'<td data-value="{"" if key is None else key}">{text}</td>' for key, text in cells)
         values = [escape(row[head]) for head in HEADS]
         words = "".join(f'<td class="word" data-value="{"" if each == NONE else each}">{each}</td>' for each in values)
-        first = f'<td class="word">{escape(row["task"])}</td><th scope="row">{_player(row)}</th>{_rank(row["rank"])}'
+        rank, player = _place(row, row["player"])
+        first = f'<td class="word">{escape(row["task"])}</td><th scope="row">{player}</th>{rank}'
         body += f"<tr>{first}{figures}{words}</tr>"
     return (
         '<div class="scroll" tabindex="0" role="region" aria-label="Leaderboard"><table class="scores">'
@@ -135,17 +136,14 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def _player(row: dict[str, Any], title: str = "") -> str:
-    name = escape(title or row["player"])
+def _place(row: Row, title: str) -> tuple[str, str]:
+    """The cell of a player's places (one, or a range that it shares with others), and the player's name with its link."""
+    name, rank = escape(title), row["rank"]
     linked = f'<a href="{escape(row["link"])}">{name}</a>' if row["link"] else name
-    return linked if row["plays"] else f'{linked} <span class="interval">does not play</span>'
-
-
-def _rank(rank: list[int] | None) -> str:
-    """The places that are open to a player: one, or a range that it shares with others."""
+    player = linked if row["plays"] else f'{linked} <span class="interval">does not play</span>'
     if rank is None:
-        return '<td data-value="">–</td>'
-    return f'<td data-value="{rank[0]}">{rank[0] if rank[0] == rank[1] else f"{rank[0]}–{rank[1]}"}</td>'
+        return '<td data-value="">–</td>', player
+    return f'<td data-value="{rank[0]}">{"–".join(map(str, dict.fromkeys(rank)))}</td>', player
 
 
 def _figure(score: dict[str, Any] | None) -> str:

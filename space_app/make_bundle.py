@@ -9,11 +9,10 @@ import json
 from typing import Any
 
 import players
-import replay
 import rules
 from compare import OPENING, compare
 
-from msgrpo_hub.games import make_game
+from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players import can_play
 
 GAMES = {
@@ -27,7 +26,7 @@ EPISODES = 10
 
 
 def main() -> None:
-    rules_tab = {name: list(rules.change_rules(player=name, **rules.asked_first()))[-1] for name in rules.OPENING_PLAYERS}
+    rules_tab = {name: list(rules.change_rules(player=name, **rules.ASKED_FIRST))[-1] for name in rules.OPENING_PLAYERS}
     bundle = {"replays": replays(), "compare": list(compare(*OPENING))[-1], "rules": rules_tab}
     for name, value in bundle.items():
         (players.BUNDLE / f"{name}.json").write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -38,7 +37,7 @@ def replays() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for game_id, names in GAMES.items():
         game = make_game(game_id)
-        seeds = [replay.seed_of(game, number) for number in range(EPISODES)]
+        seeds = [episode_seed(game_id, "test", number) for number in range(EPISODES)]
         for name in (name for name in names if can_play(name, game)):
             for number, episode in enumerate(players.play(name, game, seeds)):
                 replies = [step.completion for step in episode.steps]

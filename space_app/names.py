@@ -85,18 +85,7 @@ def groups() -> dict[str, list[str]]:
     """Heading → ids of the games that the lists offer, in the order of `GAMES`, each family before its variants."""
     found: dict[str, list[str]] = {}
     order = list(GAMES)
-    for each in sorted(players.game_ids(), key=lambda name: order.index(name.partition(":")[0])):
+    for each in sorted(players.GAME_IDS, key=lambda name: order.index(name.partition(":")[0])):
         family = next((name for name in ("Frozen Lake", "Snake") if game(each).startswith(name)), "Other games")
         found.setdefault(f"{family}, shown or told differently" if ":" in each else family, []).append(each)
     return dict(sorted(found.items(), key=lambda group: (group[0] == "Other games", group[0])))
-
-
-def games() -> list[tuple[str, str]]:
-    """(name, id) of the games that the lists offer."""
-    return [(game(each), each) for of in groups().values() for each in of]
-
-
-def player_choices() -> list[tuple[str, str]]:
-    """(name, id) of the players that the lists offer."""
-    offered = dict.fromkeys([players.shown_first(), *PLAYERS])
-    return [(player(each), each) for each in offered]

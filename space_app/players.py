@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from msgrpo_hub.agent import THINK_ACTION, Policy, PromptFormat, format_of
+from msgrpo_hub.agent import Policy, PromptFormat, format_of
 from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters
 from msgrpo_hub.episode import Episode
@@ -45,11 +46,15 @@ KEPT = 2
 _SOURCE = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?:@[A-Za-z0-9][\w./-]{0,95})?"
 _NAME = re.compile(rf"({_SOURCE})(?:\+({_SOURCE}))?", re.ASCII)
 
+GAME_IDS = [*GAMES, *(f"{name}:{variant}" for name in ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1") for variant in VARIANTS)]
+"""The games that the lists offer: the registered ones, and all variants of two of them."""
+
 LAST_EPISODE = 9_999
 """The number of the last test episode that a visitor can ask for."""
 
 _models: OrderedDict[str, Policy] = OrderedDict()
-_formats: dict[str, PromptFormat] = {}
+formats: dict[str, PromptFormat] = {}
+"""The prompt format of each model that has played; scripted players have none."""
 
 Play = TypeVar("Play", bound=Callable[..., Any])
 
@@ -60,20 +65,20 @@ def bundled(name: str) -> Any:
     return json.loads((BUNDLE / f"{name}.json").read_text(encoding="utf-8"))
 
 
+@dataclass(frozen=True)
 class Line:
     """A waiting line: requests are served in their order, and only a limited number may wait.
 
     A request takes a place, which it keeps until it is answered, and then runs each of its batches. Only the place can be
     refused.
-
-    Args:
-        name: what its requests wait for.
-        at_once: batches that run at the same time.
-        places: requests in the line, running or waiting.
     """
 
-    def __init__(self, name: str, at_once: int, places: int) -> None:
-        self.name, self.threads, self.places = name, ThreadPoolExecutor(at_once, name), threading.BoundedSemaphore(places)
+    name: str
+    """What its requests wait for."""
+    threads: ThreadPoolExecutor
+    """A thread for each batch that runs at the same time."""
+    places: threading.BoundedSemaphore
+    """A place for each request, running or waiting."""
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -90,9 +95,9 @@ class Line:
         return self.threads.submit(copy_context().run, function, *given).result()
 
 
-MODELS = Line("a model", at_once=1, places=12)
-SIMPLE = Line("a scripted player", at_once=2, places=24)
-DATASETS = Line("a results dataset", at_once=1, places=4)
+MODELS = Line("a model", ThreadPoolExecutor(1), threading.BoundedSemaphore(12))
+SIMPLE = Line("a scripted player", ThreadPoolExecutor(2), threading.BoundedSemaphore(24))
+DATASETS = Line("a results dataset", ThreadPoolExecutor(1), threading.BoundedSemaphore(4))
 
 
 def shown_first() -> str:
@@ -118,12 +123,6 @@ def game_of(name: str) -> Game:
     if not isinstance(name, str) or len(name) > 80:
         raise UserError(f"a game's id of {len(str(name))} characters: expected one such as 'FrozenLake-NotSlippery-v1'")
     return make_game(name)
-
-
-def game_ids() -> list[str]:
-    """The games that the lists offer: the registered ones, and all variants of two of them."""
-    shown = ("FrozenLake-NotSlippery-v1", "Snake-Solo-v1")
-    return [*GAMES, *(f"{name}:{variant}" for name in shown for variant in VARIANTS)]
 
 
 def number(value: float, low: int = 0, high: int = LAST_EPISODE, what: str = "seed") -> int:
@@ -180,16 +179,11 @@ def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
     return episodes
 
 
-def asked_in(name: str) -> PromptFormat:
-    """The prompt format of a player that has played: a model's own, or think-action."""
-    return _formats.get(name, THINK_ACTION)
-
-
 def _load_and_play(name: str, game: Game, episode_keys: list[tuple[int, int]]) -> list[Episode]:
     words = None
     if isinstance(game, Variant) and game.id.partition(":")[2] not in VARIANTS:  # a game in a visitor's words
         words = (game.game.id, dict(game.names), game.instructions, tuple(game.rules))
-    _model(name, game)  # loaded here, since the process that gets the GPU ends with the call
+    load(name, game)  # loaded here, since the process that gets the GPU ends with the call
     return _play_model(name, game.id, words, episode_keys)
 
 
@@ -205,31 +199,15 @@ def _play_model(
     return play_episodes(game, _models[name], episode_keys)
 
 
-def _model(name: str, game: Game) -> Policy:
-    """A loaded model. A new one must have room for the game's prompts."""
+def load(name: str, game: Game) -> None:
+    """Loads a model unless it is loaded. A new one must have room for the game's prompts."""
     if name not in _models:
         source, settings = name, {"temperature": 1.0, "max_new_tokens": 32}  # as in the benchmark
         if name not in BUILT_IN:
-            source, settings = pinned(name), {"temperature": 0.5, "max_new_tokens": 256}
+            source, settings = resolve(name, LARGEST).pinned, {"temperature": 0.5, "max_new_tokens": 256}
         device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or a flag of `msgrpo space`
         loaded = make_player(source, PlayerSettings(device=device, **cast(Any, settings)), prompts_of([game]))
         for oldest in [each for each in (*_models, name) if each not in BUILT_IN][:-KEPT]:
             del _models[oldest]
-        _models[name], _formats[name] = loaded, format_of(loaded)
+        _models[name], formats[name] = loaded, format_of(loaded)
     _models.move_to_end(name)
-    return _models[name]
-
-
-def warm_up() -> None:
-    """Loads the first adapter if it is built in, so that no visitor waits for the import of torch."""
-    if shown_first() in BUILT_IN:
-        MODELS.threads.submit(_model, shown_first(), make_game("FrozenLake-NotSlippery-v1"))
-
-
-def pinned(name: str) -> str:
-    """`BASE@COMMIT` or `BASE@COMMIT+ADAPTER@COMMIT`: the current commits of a name on the Hub.
-
-    Raises:
-        UserError: it cannot be reached, is too large for this Space, or fails the checks of every download.
-    """
-    return resolve(name, LARGEST).pinned

@@ -11,6 +11,9 @@ from compare import FEWEST_PAIRS
 
 from msgrpo_hub.rendering.replay import number as number
 
+BUNDLED = '<p class="count">This result came with the Space. <span class="anew"><b>{button}</b> computes it anew.</span></p>'
+"""Below a result of the bundle; the button computes it."""
+
 
 def comparison(found: dict[str, Any]) -> str:
     """The scores of two players, and the verdict."""
@@ -50,8 +53,8 @@ def _row(figures: dict[str, Any], found: dict[str, Any]) -> str:
     reward, success = figures["reward"], figures["success"]
     return (
         f'<tr><th scope="row">{escape(names.player(figures["player"]))}</th>'
-        f"<td>{number(reward['mean'])} {interval(reward)}{whisker(reward, min(ends), max(ends))}</td>"
-        f"<td>{number(success['mean'])} {interval(success)}{whisker(success, 0.0, 1.0)}</td></tr>"
+        f"<td>{number(reward['mean'])} {interval(reward)}{drawn(reward, min(ends), max(ends))}</td>"
+        f"<td>{number(success['mean'])} {interval(success)}{drawn(success, 0.0, 1.0)}</td></tr>"
     )
 
 
@@ -94,12 +97,6 @@ def judgement(found: dict[str, Any]) -> str:
     )
 
 
-def bundled(shown: str, button: str) -> str:
-    """A result that comes with the Space."""
-    anew = f'<span class="anew"><b>{button}</b> computes it anew.</span>'
-    return f'{shown}<p class="count">This result came with the Space. {anew}</p>'
-
-
 # ---- figures
 
 
@@ -108,31 +105,19 @@ def interval(score: dict[str, Any]) -> str:
     return f'<span class="interval">{text}</span>'
 
 
-def whisker(score: dict[str, Any], low: float, high: float) -> str:
-    """A mean with its interval, drawn on a scale from `low` to `high`."""
+def drawn(score: dict[str, Any], low: float, high: float, *, bar: bool = False) -> str:
+    """A mean with its interval on a scale from `low` to `high`: as a dot with the ends of the scale, or as a bar from 0."""
     span = (high - low) or 1.0
-
-    def at(value: float) -> str:
-        return f"{100 * (value - low) / span:.2f}%"
-
-    line = "" if score["low"] is None else f'<line x1="{at(score["low"])}" x2="{at(score["high"])}" y1="8" y2="8"/>'
-    axis = '<line class="axis" x1="0" x2="100%" y1="8" y2="8"/>'
+    values = {"zero": 0.0, **{name: score[name] for name in ("mean", "low", "high") if score[name] is not None}}
+    at = {name: 100 * (value - low) / span for name, value in values.items()}
+    line = f'<line x1="{at["low"]:.2f}%" x2="{at["high"]:.2f}%" y1="8" y2="8"/>' if "low" in at else ""
+    if bar:
+        left, width = min(at["zero"], at["mean"]), abs(at["mean"] - at["zero"])
+        axis = f'<line class="axis" x1="{at["zero"]:.2f}%" x2="{at["zero"]:.2f}%" y1="0" y2="16"/>'
+        inside = f'<rect x="{left:.2f}%" width="{width:.2f}%" y="3" height="10" rx="2"/>{line}{axis}'
+        return f'<svg class="whisker bars" aria-hidden="true" height="16">{inside}</svg>'
+    axis, dot = '<line class="axis" x1="0" x2="100%" y1="8" y2="8"/>', f'<circle cx="{at["mean"]:.2f}%" cy="8" r="5"/>'
     return (
-        f'<svg class="whisker" aria-hidden="true" height="16">{axis}{line}<circle cx="{at(score["mean"])}" cy="8" r="5"/></svg>'
+        f'<svg class="whisker" aria-hidden="true" height="16">{axis}{line}{dot}</svg>'
         f'<span class="ends" aria-hidden="true"><span>{number(low, 2)}</span><span>{number(high, 2)}</span></span>'
     )
-
-
-def bar(score: dict[str, Any] | None, low: float, high: float) -> str:
-    """A mean as a bar from 0, with its interval, on a scale from `low` to `high`."""
-    if score is None:
-        return ""
-    span = (high - low) or 1.0
-    zero, mean = (100 * (value - low) / span for value in (0.0, score["mean"]))
-    drawn = f'<rect x="{min(zero, mean):.2f}%" width="{abs(mean - zero):.2f}%" y="3" height="10" rx="2"/>'
-    line = ""
-    if score["low"] is not None:
-        ends = (f"{100 * (score[end] - low) / span:.2f}%" for end in ("low", "high"))
-        line = '<line x1="{}" x2="{}" y1="8" y2="8"/>'.format(*ends)
-    axis = f'<line class="axis" x1="{zero:.2f}%" x2="{zero:.2f}%" y1="0" y2="16"/>'
-    return f'<svg class="whisker bars" aria-hidden="true" height="16">{drawn}{line}{axis}</svg>'

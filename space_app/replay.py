@@ -13,7 +13,7 @@ import names
 import numpy as np
 import players
 
-from msgrpo_hub.agent import THINK_ACTION, Prompt, PromptFormat
+from msgrpo_hub.agent import THINK_ACTION, Prompt
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.games import Game, episode_seed, make_game
@@ -43,19 +43,14 @@ def watch(game: str, seed: int, player: str) -> dict[str, Any]:
     if replies is not None:
         return combine(number, [player_data(rules, player, play_replies(rules, number, replies))])
     with players.line(player).place():
-        [episode] = players.play(player, rules, [seed_of(rules, number)])
-    return combine(number, [player_data(rules, player, episode, players.asked_in(player))])
+        [episode] = players.play(player, rules, [episode_seed(rules.id, "test", number)])
+    return combine(number, [player_data(rules, player, episode)])
 
 
-def seed_of(game: Game, number: int) -> int:
-    """The seed of test episode `number`, as in `msgrpo play --seed`."""
-    return episode_seed(game.id, "test", number)
-
-
-def player_data(game: Game, player: str, episode: Episode, prompt_format: PromptFormat = THINK_ACTION) -> Data:
+def player_data(game: Game, player: str, episode: Episode) -> Data:
     """One player's episode as `episode_data` describes it, with its scores, its name, its game, and its seed as text."""
     steps, scores = judged(episode, game)
-    data = episode_data(game, episode, steps, prompt_format)
+    data = episode_data(game, episode, steps, players.formats.get(player, THINK_ACTION))
     data |= {name: getattr(scores, name) for name in ("reward", "success", "regret", "value_optimal")}
     return data | {"player": player, "game": game_data(game), "seed": str(episode.seed)}
 
@@ -73,13 +68,9 @@ def film(found: Data, asked: Sequence[Any]) -> Data:
         asked: the values of the inputs that it was made with; the page greys it when they change.
     """
     shown = [{**each, "title": names.player(each["player"])} for each in found["players"]]
-    return {**found, "players": shown, "caption": caption(shown[0]["game"]["title"], found["number"]), "asked": list(asked)}
-
-
-def caption(game_id: str, board: int) -> list[str]:
-    """The name of a game and a board, and the game's id."""
-    own = game_id.partition(":told")[0]
-    return [f"{names.game(own)}, board {board}", own]
+    game_id = shown[0]["game"]["title"].partition(":told")[0]
+    caption = [f"{names.game(game_id)}, board {found['number']}", game_id]
+    return {**found, "players": shown, "caption": caption, "asked": list(asked)}
 
 
 def side_by_side(game: str, board: int, player: str, beside: str) -> Data:
@@ -109,7 +100,7 @@ class StoredReplies:
 
 def play_replies(game: Game, number: int, replies: Sequence[str | Mapping[str, str]]) -> Episode:
     """The episode of stored replies. Each is a text, or `{"text": …, "finish": "length"}` if it was truncated."""
-    [episode] = play_episodes(game, StoredReplies(replies), [(seed_of(game, number), 0)])
+    [episode] = play_episodes(game, StoredReplies(replies), [(episode_seed(game.id, "test", number), 0)])
     return episode
 
 

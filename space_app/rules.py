@@ -16,7 +16,7 @@ from compare import batches
 from verdicts import Arms, Asked, Expected, judged
 
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.games import GAMES, Variant, make_game
+from msgrpo_hub.games import GAMES, Variant, episode_seed, make_game
 from msgrpo_hub.games.board import MOVES
 from msgrpo_hub.games.game import HasScene, has_scene
 
@@ -186,11 +186,12 @@ def change_rules(
     shown: replay.Data | None = None
     with players.line(player).place():
         for batch in batches(first, wanted, [player]):
-            seeds = [replay.seed_of(own, number) for number in batch]
+            seeds = [episode_seed(own.id, "test", number) for number in batch]
             for each, played in worded:
                 played += players.play(player, each, seeds)
-            both = (own, "as written", arms.own[0]), (told, "in your words", arms.changed[0])
-            shown = shown or replay.combine(first, [replay.player_data(*each, players.asked_in(player)) for each in both])
+            titled = {"as written": (own, arms.own), "in your words": (told, arms.changed)}
+            tracks = [replay.player_data(of, player, arm[0]) | {"player": title} for title, (of, arm) in titled.items()]
+            shown = shown or replay.combine(first, tracks)
             yield {"film": shown, "told": shown["players"][1]["system"], "wanted": wanted, **judged(asked, arms)}
 
 
@@ -207,7 +208,5 @@ def told_film(answers: Mapping[str, dict[str, Any]]) -> replay.Data:
     return replay.combine(first["film"]["number"], shown)
 
 
-def asked_first() -> dict[str, Any]:
-    """The arguments of `change_rules` for the bundled results, without the player."""
-    game, seed, preset, starts = OPENING
-    return {"game": game, "seed": seed, **words(game, preset), "episodes": starts}
+ASKED_FIRST: dict[str, Any] = {"game": OPENING[0], "seed": OPENING[1], **words(OPENING[0], OPENING[2]), "episodes": OPENING[3]}
+"""The arguments of `change_rules` for the bundled results, without the player."""

@@ -18,8 +18,8 @@ import present
 from compare import MOST_EPISODES, OPENING, compare
 from human import play_result, play_step
 from leaderboard import leaderboard, leaderboard_page
-from replay import BASE, FIRST, caption, film, side_by_side
-from rules import MOST_STARTS, OPENING_PLAYERS, PRESETS, asked_first, change_rules, told_film, words
+from replay import BASE, FIRST, film, side_by_side
+from rules import ASKED_FIRST, MOST_STARTS, OPENING_PLAYERS, PRESETS, change_rules, told_film, words
 from rules import OPENING as RULES_OPENING
 
 from msgrpo_hub.errors import UserError
@@ -31,6 +31,11 @@ QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 """Settings of an event that programs do not see."""
 
 page_html = partial(gr.HTML, apply_default_css=False)
+
+
+board_input = partial(gr.Number, value=FIRST[1], label="Board", min_width=70, scale=1)
+go_button = partial(gr.Button, variant="primary", min_width=110, scale=1)
+note = partial(gr.Markdown, elem_classes="note")
 
 
 def guarded(function: Function) -> Function:
@@ -60,16 +65,21 @@ def guarded(function: Function) -> Function:
     return returns
 
 
-def answer(function: Function, given: Any) -> dict[str, Any]:
-    """Answers a script of the page, which shows `error` as text."""
-    try:
-        inspect.signature(function).bind(**given)
-    except TypeError as error:  # a TypeError of the function itself is a bug
-        return {"error": str(error)}
-    try:
-        return dict(function(**given))
-    except UserError as error:
-        return {"error": str(error)}
+def answering(function: Function) -> Function:
+    """The function for a script of the page, which gives its arguments as one object, and shows `error` as text."""
+
+    def answer(given: Any) -> dict[str, Any]:
+        try:
+            inspect.signature(function).bind(**given)
+        except TypeError as error:  # a TypeError of the function itself is a bug
+            return {"error": str(error)}
+        try:
+            return dict(function(**given))
+        except UserError as error:
+            return {"error": str(error)}
+
+    answer.__name__ = function.__name__  # as the script calls it
+    return answer
 
 
 # ---- inputs and outputs
@@ -102,25 +112,15 @@ def dropdown(choices: Sequence[tuple[str, str]], value: str, label: str, *, cust
 
 
 def game_input(value: str = FIRST[0], registered: bool = False) -> gr.Dropdown:
-    choices = [each for each in names.games() if each[1] in names.GAMES or not registered]
+    ids = [each for of in names.groups().values() for each in of if each in names.GAMES or not registered]
+    choices = [(names.game(each), each) for each in ids]
     return dropdown(choices, value, "Game", custom=not registered, min_width=210, scale=3, elem_classes="games-list")
 
 
 def player_input(value: str, label: str = "Player", nobody: bool = False) -> gr.Dropdown:
-    choices = [*([("nobody", "")] if nobody else []), *names.player_choices()]
+    offered = [(names.player(each), each) for each in dict.fromkeys([players.shown_first(), *names.PLAYERS])]
+    choices = [*([("nobody", "")] if nobody else []), *offered]
     return dropdown(choices, value, label, min_width=190, scale=2, elem_classes="players-list")
-
-
-def board_input(value: int = FIRST[1]) -> gr.Number:
-    return gr.Number(value, label="Board", min_width=70, scale=1)
-
-
-def go_button(text: str) -> gr.Button:
-    return gr.Button(text, variant="primary", min_width=110, scale=1)
-
-
-def note(text: str, kind: str = "note") -> None:
-    gr.Markdown(text, elem_classes=kind)
 
 
 def run_until_stopped(go: Any, stop: Any, run: Function, inputs: Sequence[Any], scores: Any, stage: Any) -> None:
@@ -164,15 +164,15 @@ def watch_tab() -> None:
 
 
 def compare_tab() -> None:
-    note("Two players on the same boards: where do they first differ, and which is better?", "lead")
+    note("Two players on the same boards: where do they first differ, and which is better?", elem_classes="lead")
     with gr.Row(elem_classes="asks"):
-        game, board = game_input(OPENING[0]), board_input(OPENING[1])
+        game, board = game_input(OPENING[0]), board_input(value=OPENING[1])
         a, b = player_input(OPENING[2], "Player A"), player_input(OPENING[3], "Player B")
     with gr.Row(elem_classes="asks"):
         episodes = gr.Slider(1, MOST_EPISODES, value=OPENING[4], step=1, label="Episodes", min_width=220, scale=3)
         go, stop = go_button("Compare"), gr.Button("Stop", elem_classes="stop", min_width=90, scale=1)
     found = players.bundled("compare")
-    html = present.bundled(present.comparison(found), "Compare")
+    html = present.comparison(found) + present.BUNDLED.format(button="Compare")
     scores = page_html(html, elem_id="compare-scores", elem_classes="told")
     stage = replay_player(json.dumps(film(found["film"], OPENING)), "compare-stage")
     inputs = [game, board, a, b, episodes]
@@ -198,20 +198,14 @@ def play_tab() -> None:
         players.check_player(player, players.game_of(game))
         players.number(board, what="board")
         shown = play_step(game, board, []) | {"player": player, "asked": [game, board, player]}
-        return json.dumps(shown | {"caption": caption(game, shown["number"])})
-
-    def step(asked: dict[str, Any]) -> dict[str, Any]:
-        return answer(play_step, asked)
-
-    def result(asked: dict[str, Any]) -> dict[str, Any]:
-        return answer(named_result, asked)
+        return json.dumps(shown | {"caption": [f"{names.game(game)}, board {shown['number']}", game]})
 
     stage = page_html(
         begin(*first),
         elem_id="play-board",
         html_template='<div class="stage"></div>',
         js_on_load="msgrpo.mountGame(element, props, server, watch);",
-        server_functions=[step, result],
+        server_functions=[answering(play_step), answering(named_result)],
     )
     with gr.Row(elem_classes="asks"):
         game, board, roll = game_input(), board_input(), gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
@@ -232,10 +226,11 @@ def named_result(game: str, seed: int, player: str) -> dict[str, Any]:
 
 
 def rules_tab() -> None:
-    note("Tell an agent something else about the same game. Does it read the rules, or follow a habit?", "lead")
-    first, found, shown_players = asked_first(), players.bundled("rules"), OPENING_PLAYERS
+    lead = "Tell an agent something else about the same game. Does it read the rules, or follow a habit?"
+    note(lead, elem_classes="lead")
+    first, found, shown_players = ASKED_FIRST, players.bundled("rules"), OPENING_PLAYERS
     with gr.Row(elem_classes="asks"):
-        game, board = game_input(first["game"], registered=True), board_input(first["seed"])
+        game, board = game_input(first["game"], registered=True), board_input(value=first["seed"])
         player, beside = player_input(shown_players[0]), player_input(shown_players[1], "Beside it", nobody=True)
     with gr.Row(elem_classes="asks"):
         change = gr.Dropdown(list(PRESETS), value=RULES_OPENING[2], label="Prepared changes", min_width=170, scale=2)
@@ -252,7 +247,7 @@ def rules_tab() -> None:
     with gr.Row(elem_classes="asks"):
         episodes = gr.Slider(1, MOST_STARTS, value=first["episodes"], step=1, label="Starts", min_width=220, scale=3)
         go, stop = go_button("Try it"), gr.Button("Stop", elem_classes="stop", min_width=90, scale=1)
-    html = present.bundled(present.judgements(found), "Try it")
+    html = present.judgements(found) + present.BUNDLED.format(button="Try it")
     verdict = page_html(html, elem_id="rules-verdict", elem_classes="told")
     inputs = [game, board, player, beside, instructions, rules, *renamed, expected, episodes]
     asked = [first["game"], first["seed"], *shown_players, first["instructions"], first["rules"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import gradio as gr
@@ -12,7 +11,6 @@ from msgrpo_hub.games import GAMES
 from msgrpo_hub.rendering.replay import replay_assets
 
 HERE = Path(__file__).parent
-SHARED = "/share.png"
 REPLAY = replay_assets([*GAMES, *(f"{name}:other-symbols" for name in GAMES)], dark=".dark")
 """Script, style and shapes of replays: of every game, with its own symbols and with others."""
 
@@ -54,21 +52,12 @@ def theme() -> gr.themes.Base:
 
 def head() -> str:
     """The styles and the script of the page."""
+    # a heading above the first game of each group in a list of games
+    first = {heading: f'.games-list [aria-label="{names.game(ids[0])}"]' for heading, ids in names.groups().items()}
+    headings = "".join(f'{at}{{margin-top:1.9rem!important}}{at}::before{{content:"{each}"}}' for each, at in first.items())
     style, page, game = ((HERE / name).read_text(encoding="utf-8") for name in ("style.css", "page.js", "game.js"))
     used = "mountReplay, mountTable, mountGame, mountExamples, changed, rolled, running, stopping, wanted"
     return (
-        f"<style>{REPLAY['style']}{style}{headings()}</style>"
+        f"<style>{REPLAY['style']}{style}{headings}</style>"
         f"<script>window.msgrpo = (() => {{{REPLAY['script']}{page}{game}return {{ {used} }};}})();</script>"
     )
-
-
-def share_address() -> str:
-    """The address of the page's picture; absolute on a Space, since other sites read it."""
-    host = os.environ.get("SPACE_HOST")
-    return f"https://{host}{SHARED}" if host else SHARED
-
-
-def headings() -> str:
-    """The style that writes a heading above the first game of each group in a list of games."""
-    each = ((f'.games-list [aria-label="{names.game(ids[0])}"]', heading) for heading, ids in names.groups().items())
-    return "".join(f'{first}{{margin-top:1.9rem!important}}{first}::before{{content:"{heading}"}}' for first, heading in each)

@@ -51,19 +51,15 @@ class Arms:
     changed: list[Episode]
 
 
-def pickups(episode: Episode) -> int:
-    """How often an episode collected a reward: apples eaten, or the goal reached."""
-    return sum(step.reward > 0 for step in episode.steps)
-
-
 def judged(asked: Asked, arms: Arms) -> dict[str, Any]:
     """The figures of the three prompts, and the verdict."""
     game = make_game(arms.own[0].game_id)
     bounds = 0.0, max(1.0, min(float(game.horizon), return_range(game)[1]))  # at most one pickup a turn; a goal is reached once
     found: dict[str, Any] = {"episodes": len(arms.own)}
-    counts = {name: [pickups(episode) for episode in getattr(arms, name)] for name in ("own", "control", "changed")}
-    for name, each in counts.items():
+    counts: dict[str, list[int]] = {}
+    for name in ("own", "control", "changed"):
         episodes = getattr(arms, name)
+        each = counts[name] = [sum(step.reward > 0 for step in episode.steps) for episode in episodes]  # apples, or the goal
         unparsed = sum(episode.unreadable for episode in episodes) / max(sum(len(episode.steps) for episode in episodes), 1)
         found[name] = {"per_game": sum(each) / len(each), "unreadable": unparsed}
     for name, (a, b) in {"difference": ("control", "changed"), "disturbance": ("own", "control")}.items():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,6 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, player_names
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.evaluation.verify import problems
-from msgrpo_hub.games import make_game
 from tests.files import hashes
 
 pytestmark = pytest.mark.slow
@@ -73,19 +70,6 @@ def test_what_is_packed_is_what_was_unpacked(tmp_path: Path, monkeypatch: pytest
     with unpacked() as folder:
         assert "{}" in {path.read_text() for path in folder.rglob("results.json")}
         assert not list(folder.rglob(".lock"))
-
-
-def test_published_figures_stand_in_a_table_of_their_own_with_what_differs() -> None:
-    tables, _, published = benchmark.README.read_text().partition("### Published by others")
-    rows = re.findall(r"^\| (\S+-v1) \|(.*)\|$", published, re.MULTILINE)
-    figures = tomllib.loads((page.HERE / "published.toml").read_text())["figure"]
-    assert [task for task, _ in rows] == [figure["task"] for figure in figures]
-    assert "| task | player | reward | source | map | slip | horizon | reward rule | prompt |" in published
-    for task, rest in rows:
-        cells = [cell.strip() for cell in rest.split("|")]
-        assert all(cells)
-        assert cells[5] == f"{make_game(task).horizon}, as here"
-    assert "authors' later" not in tables
 
 
 @pytest.mark.parametrize("player", ["lake", pytest.param("pocket", marks=pytest.mark.long)])

@@ -12,7 +12,6 @@ import scipy.stats
 
 from benchmark.pocket.tasks import PLAY_REQUEST, GameVariant, instructions, play, pretraining_tasks, random_state
 from msgrpo_hub.agent.action import parse_action
-from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.snake import Snake
 from tests.pocket.tasks_oracle import MOVES, Cell, after, at, me, samples, steps_between
@@ -178,12 +177,3 @@ def test_choices_and_ways_do_not_depend_on_the_board() -> None:
     assert (len(choices), len(ways)) == (12, 48)  # 7 × 7 offsets without (0, 0)
     for counts in (choices, ways):
         assert scipy.stats.chisquare(list(counts.values())).pvalue > 1e-3
-
-
-def test_the_system_message_gains_only_fewer_actions_and_one_prohibition() -> None:
-    for variant, _, _ in samples(500):
-        own = system_text(variant.game).replace("Left, Down, Right, Up", ", ".join(variant.actions))
-        assert variant.system.removeprefix(own) in ("", f"\nNever move onto {variant.avoid}.")
-        assert variant.avoid != "goal"
-        assert set(variant.actions) <= set(MOVES)
-        assert len(variant.actions) >= 2

@@ -89,24 +89,6 @@ def test_special_tokens_and_tags_are_one_token_each_and_only_special_ones_are_hi
     assert loaded().decode(ids, skip_special_tokens=True) == "<think>x</think><action>Up</action>"
 
 
-def test_cells_are_one_token_and_a_grid_takes_a_token_for_three_symbols() -> None:
-    assert all(len(BUILT(f" ({r}, {c})")["input_ids"]) == 1 for r in range(6) for c in range(6))
-    game = make_game("Snake-Solo-v1")
-    grid = "\n".join(" ".join(row) for row in game.grid(game.initial_state(np.random.default_rng(0))))
-    assert len(BUILT(grid)["input_ids"]) < 0.6 * game.rows**2
-    assert np.mean([len(text) / len(BUILT(text)["input_ids"]) for text in TEXTS]) > 3
-
-
-def test_building_ignores_the_order_of_the_texts() -> None:
-    assert build_tokenizer(TEXTS[::-1], SIZE).get_vocab() == BUILT.get_vocab()
-
-
-def test_fewer_texts_than_tokens_make_a_smaller_vocabulary() -> None:
-    small = build_tokenizer(["Up Down"], SIZE)
-    assert len(small) == 256 + len(SPECIAL) + len(PHRASES) + len(["Up", " Down"])
-    assert small.decode(small("Up, or Down?")["input_ids"]) == "Up, or Down?"
-
-
 @pytest.mark.parametrize(
     ("game_id", "length", "digest"),
     [("FrozenLake-NotSlippery-v1", 153, "92baac751de7316f"), ("Snake-Standard-v1", 228, "e5adf74f23ecc338")],

@@ -1,19 +1,13 @@
-"""Fixtures of the tests of the Space: its modules by their own names, as on a Space, and a running one."""
+"""A running Space."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "space_app"))
-
-from tests.space.pages import visit
 from tests.space.served import Served, serving
-
-__all__ = ["visit"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,7 +19,7 @@ LATE = 5.0
 """Seconds after which a refusal is late."""
 
 ASKED = {"game": LAKE, "seed": 20, "player": "random"}
-SERVER = {"data": {}, "component_id": 1, "session_hash": "hostile", "fn_name": "step"}
+SERVER = {"data": {}, "component_id": 1, "session_hash": "hostile", "fn_name": "play_step"}
 BODIES: list[tuple[str, bytes]] = [
     *(("call/v2/watch", body) for body in (b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"game": NaN}', b"[" * 100_000)),
     *(
@@ -27,22 +27,16 @@ BODIES: list[tuple[str, bytes]] = [
         for changes in (
             {"seed": 10**400},
             {"seed": float("nan")},
-            {"seed": 1e308},
             {"seed": -1},
-            {"seed": [[[]]]},
             {"game": "<img src=http://198.51.100.1/x>"},
             {"game": {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}},
-            {"player": "../../etc/passwd"},
-            {"player": "endpoint:http://169.254.169.254#m"},
             {"player": "\u202e\x00\x1b[2J"},
             {"player": "🐍" * 10_000},
             {"player": "a/b" * 300_000},
-            {"player": None},
         )
     ),
     ("call/v2/compare", json.dumps({"game": LAKE, "seed": 0, "player_a": "random", "player_b": "x", "episodes": 10**9}).encode()),
     ("call/v2/play_step", json.dumps({"game": LAKE, "seed": 0, "actions": ["Left"] * 10**5, "action": ""}).encode()),
-    ("call/v2/nothing", b"{}"),
     ("call/watch", b'{"data": []}'),
     ("run/watch", json.dumps({"data": [LAKE, 20, "pocket"]}).encode()),
     ("queue/join", b'{"data": [], "fn_index": 1000000000, "session_hash": "hostile"}'),
@@ -52,7 +46,6 @@ BODIES: list[tuple[str, bytes]] = [
         for changes in ({"fn_name": "__class__"}, {"component_id": 10**9}, {"session_hash": []}, {"session_hash": {}, "data": 1})
     ),
     ("upload", b"a file"),
-    ("call/v2/play_step", json.dumps({"game": LAKE, "seed": 0, "actions": ["Left"] * 10**4, "action": ""}).encode()),
     ("call/v2/watch", b" " * 3_000_000),
 ]
 
@@ -94,7 +87,7 @@ async def flood(http: httpx.AsyncClient, rng: random.Random) -> Counter[str]:
 
     async def outcome() -> str:
         began = time.monotonic()
-        error = (await (play(http, "result", asked) if kind == "play" else call(http, "watch", asked))).error
+        _, error = await (play(http, "named_result", asked) if kind == "play" else call(http, "watch", asked))
         if REFUSED in error:
             return "refused" if time.monotonic() - began < LATE else "refused late"
         return f"another error: {error[:80]}" if error else "answered"

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, zip_longest
 from typing import Any
 
 import httpx
-
-from tests.space.served import APP
 
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
 REFUSED = "try again in a minute"
 """Part of the error of a request that finds its line full."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    values: list[Any]
-    """All answers in their order: an endpoint may answer several times."""
-    error: str = ""
+Answer = tuple[list[Any], str]
+"""All values in their order, since an endpoint may answer several times, and the error; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -30,27 +24,27 @@ class Question:
     """The requests of one visitor, made one after another."""
 
     requests: tuple[tuple[str, Mapping[str, Any]], ...]
-    """(an endpoint, or `step` or `result` of the Play tab's script; its arguments)."""
+    """(an endpoint, or `play_step` or `named_result` of the Play tab's script; its arguments)."""
     known: tuple[str, ...]
     """The right answers in their order, as JSON."""
 
     async def ask(self, http: httpx.AsyncClient) -> Answer:
         values: list[Any] = []
         for name, given in self.requests:
-            answer = await (play if name in ("step", "result") else call)(http, name, given)
-            values += answer.values
-            if answer.error:
-                return Answer(values=values, error=answer.error)
-        return Answer(values=values)
+            found, error = await (play if name in ("play_step", "named_result") else call)(http, name, given)
+            values += found
+            if error:
+                return values, error
+        return values, ""
 
     def fault_of(self, answer: Answer) -> str:
         """The error, the number of answers, or the surroundings of the first difference; empty for the right answer."""
-        found = tuple(map(as_text, answer.values))
-        if answer.error or len(found) != len(self.known):
-            return f"{len(found)} answers, expected {len(self.known)}; error: {answer.error[:300] or 'none'}"
+        found = tuple(map(as_text, answer[0]))
+        if answer[1] or len(found) != len(self.known):
+            return f"{len(found)} answers, expected {len(self.known)}; error: {answer[1][:300] or 'none'}"
         for number, (one, other) in enumerate(zip(self.known, found, strict=True), 1):
             if one != other:
-                at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+                at = next(i for i, (a, b) in enumerate(zip_longest(one, other)) if a != b)
                 near = slice(max(0, at - 60), at + 100)
                 return f"answer {number}, character {at}: expected {one[near]!r}, found {other[near]!r}"
         return ""
@@ -65,7 +59,7 @@ async def call(http: httpx.AsyncClient, name: str, given: Mapping[str, Any]) -> 
     path = f"gradio_api/call/v2/{name}"
     begun = await http.post(path, json=given)
     if begun.status_code != 200:
-        return Answer(values=[], error=str(begun.json()["detail"]))
+        return [], str(begun.json()["detail"])
     values, event = [], ""
     async with http.stream("GET", f"{path}/{begun.json()['event_id']}") as stream:
         async for line in stream.aiter_lines():
@@ -73,11 +67,11 @@ async def call(http: httpx.AsyncClient, name: str, given: Mapping[str, Any]) -> 
             if head == "event":
                 event = text
             elif head == "data" and event == "error":
-                return Answer(values=values, error=text)
+                return values, text
             elif head == "data" and event == "generating":
                 values.append(json.loads(text)[0])
             elif head == "data" and event == "complete":
-                return Answer(values=values or [json.loads(text)[0]])
+                return values or [json.loads(text)[0]], ""
     raise ValueError(f"the stream of {name} ended without an answer")
 
 
@@ -90,7 +84,7 @@ async def play(http: httpx.AsyncClient, name: str, given: Mapping[str, Any]) -> 
     answer = await http.post("gradio_api/component_server", json=asked)
     answer.raise_for_status()
     found = answer.json()
-    return Answer(values=[], error=found["error"]) if "error" in found else Answer(values=[found])
+    return ([], found["error"]) if "error" in found else ([found], "")
 
 
 _components: dict[str | None, int] = {}
@@ -98,14 +92,7 @@ _components: dict[str | None, int] = {}
 
 def questions() -> dict[str, list[Question]]:
     """Kind → questions with their answers. This plays every episode once."""
-    if str(APP.parent) not in sys.path:
-        sys.path.insert(0, str(APP.parent))
-    import compare
-    import human
-    import players
-    import replay
-    import rules
-    import tabs
+    import compare, human, players, replay, rules, tabs  # noqa: E401, I001 (gradio takes seconds)
 
     def asked(function: Any, *given: Any) -> Question:
         names, found = function.__code__.co_varnames, function(*given)
@@ -118,7 +105,7 @@ def questions() -> dict[str, list[Question]]:
         steps = [{"game": game, "seed": seed, "actions": moves[:turn], "action": move} for turn, move in enumerate(moves)]
         end = {"game": game, "seed": seed, "player": player}
         values = [*(human.play_step(**given) for given in steps), tabs.named_result(**end)]
-        return Question((*(("step", given) for given in steps), ("result", end)), tuple(map(as_text, values)))
+        return Question((*(("play_step", given) for given in steps), ("named_result", end)), tuple(map(as_text, values)))
 
     def reworded(game: str, change: str, player: str, starts: int) -> Question:
         words = rules.words(game, change)

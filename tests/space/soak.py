@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,19 +56,11 @@ class Record:
     lost: list[str] = field(default_factory=list)
 
     def figures(self) -> dict[str, Any]:
-        return {
-            "answered": len(self.seconds),
-            "seconds": percentiles(self.seconds),
-            "refused": len(self.refused),
-            "seconds_to_refusal": percentiles(self.refused),
-            "wrong": self.wrong[:20],
-            "lost": self.lost[:20],
-        }
-
-
-def percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    values = np.percentile(seconds, [50, 95, 100]).round(3).tolist() if seconds else []
-    return dict(zip(("p50", "p95", "max"), values, strict=False))
+        found: dict[str, Any] = {"answered": len(self.seconds), "refused": len(self.refused)}
+        for name, seconds in (("seconds", self.seconds), ("seconds_to_refusal", self.refused)):
+            values = np.percentile(seconds, [50, 95, 100]).round(3).tolist() if seconds else []
+            found[name] = dict(zip(("p50", "p95", "max"), values, strict=False))
+        return {**found, "wrong": self.wrong[:20], "lost": self.lost[:20]}
 
 
 class Soak:
@@ -111,7 +102,7 @@ class Soak:
                 record.lost.append(f"{question.requests}: {error!r}"[:500])
                 return
             seconds = time.monotonic() - began
-            if REFUSED not in answer.error:
+            if REFUSED not in answer[1]:
                 record.seconds.append(seconds)
                 if fault := question.fault_of(answer):
                     record.wrong.append(f"{str(question.requests)[:200]}: {fault}")
@@ -128,18 +119,6 @@ class Soak:
             await asyncio.sleep(SAMPLING)
 
 
-def slope(memory: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """The server's memory in MiB, and its slope over the second half in MiB an hour: a line fitted by least squares."""
-    seconds, mebibytes = np.array(memory[len(memory) // 2 :]).T
-    hourly = float(np.polyfit(seconds / 3600, mebibytes, 1)[0]) if len(seconds) > 2 else 0.0
-    return {
-        "first": round(memory[0][1], 1),
-        "last": round(memory[-1][1], 1),
-        "slope_per_hour": round(hourly, 2),
-        "every_minute": [round(value) for _, value in memory[:: round(60 / SAMPLING)]],
-    }
-
-
 async def line_afterwards(served: Served) -> dict[str, float]:
     """How many requests the line of models takes at once after the visitors have gone, and the seconds until then."""
     began, free, asked = time.monotonic(), 0, {"game": LAKE, "seed": 20, "player": "pocket"}
@@ -147,7 +126,7 @@ async def line_afterwards(served: Served) -> dict[str, float]:
         await asyncio.sleep(30)
         async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE) as http:
             answers = await asyncio.gather(*(call(http, "watch", asked) for _ in range(PLACES)))
-        free = sum(not answer.error for answer in answers)
+        free = sum(not error for _, error in answers)
     return {"places_free": free, "seconds": round(time.monotonic() - began)}
 
 
@@ -160,13 +139,20 @@ def soak(seconds: float, clients: int, folder: Path) -> dict[str, Any]:
         lasted = time.monotonic() - began
         afterwards = asyncio.run(line_afterwards(served))
         log = served.log.read_text()
+    # the slope over the second half in MiB an hour: a line fitted by least squares
+    after, mebibytes = np.array(run.memory[len(run.memory) // 2 :]).T
+    slope = float(np.polyfit(after / 3600, mebibytes, 1)[0]) if len(after) > 2 else 0.0
+    memory = [round(value, 1) for _, value in run.memory]
     return {
         "minutes": round(lasted / 60, 1),
         "clients": clients,
         "visitors": {kind: run.records[kind].figures() for kind in sorted(run.records)},
         "attacks": {name: dict(sorted(counts.items())) for name, counts in sorted(run.attacks.items())},
         "line_afterwards": afterwards,
-        "memory_mib": slope(run.memory),
+        "memory_mib": {
+            **{"first": memory[0], "last": memory[-1], "slope_per_hour": round(slope, 2)},
+            "every_minute": [round(value) for value in memory[:: round(60 / SAMPLING)]],
+        },
         "errors_of_the_space": len(re.findall(r"/space_app/(?!app\.py)", log)),
     }
 

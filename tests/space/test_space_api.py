@@ -14,7 +14,7 @@ from gradio_client.exceptions import AppError
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.space.served import Served
+from tests.space.served import APP, Served
 
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
 LAKES, SNAKES = (LAKE, SLIPPERY), (SOLO, "Snake-Standard-v1", "Snake-Banana-v1:reflected")
@@ -40,6 +40,8 @@ def test_the_endpoints_keep_their_names_and_parameters(client: Client) -> None:
     named: dict[str, Any] = client.view_api(return_format="dict", print_info=False)["named_endpoints"]  # type: ignore[index]
     assert {name: [each["parameter_name"] for each in told["parameters"]] for name, told in named.items()} == ENDPOINTS
     assert all(told.get("description") for told in named.values())
+    readme = (APP.parent / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in readme for name in ENDPOINTS)
 
 
 def test_compare_answers_after_every_batch_and_at_last_over_all(client: Client) -> None:
@@ -100,16 +102,17 @@ WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rule
     [
         ("/watch", {"game": LAKE, "seed": 0, "player": "../../etc/passwd"}, "unknown player"),
         ("/watch", {"game": LAKE, "seed": 0, "player": "endpoint:http://169.254.169.254#m"}, "unknown player"),
-        ("/watch", {"game": LAKE, "seed": 0, "player": LONG}, "unknown player"),
         ("/watch", {"game": LAKE, "seed": 0, "player": "some/model"}, "offline"),
         ("/watch", {"game": LONG, "seed": 0, "player": "random"}, "100000 characters"),
         ("/watch", {"game": "Snake-Standart-v1", "seed": 0, "player": "random"}, "did you mean 'Snake-Standard-v1'"),
         ("/watch", {"game": SOLO, "seed": 0, "player": "optimal"}, "cannot play"),
         ("/watch", {"game": LAKE, "seed": 0, "player": None}, "unknown player"),
-        ("/watch", {"game": ["a"], "seed": 0, "player": "random"}, "expected one such as"),
         ("/watch", {"game": LAKE, "seed": "three", "player": "random"}, "seed 'three': expected a whole number"),
         ("/words", {"game": SOLO, "preset": ["poisoned"]}, "unknown change"),
         ("/leaderboard", {"game": "", "results": ["a/b"]}, "is not a dataset"),
+        ("/change_rules", WORDS | {"instructions": "", "rules": " "}, "empty instructions and rules"),
+        ("/change_rules", WORDS | {"names": ["North"]}, "expected 4 names"),
+        ("/change_rules", WORDS | {"names": ["up", "", "", ""]}, "four different"),
         ("/watch", {"game": LAKE, "seed": 10**30, "player": "random"}, "expected a whole number"),
         ("/compare", {"game": LAKE, "seed": 0, "player_a": "random", "player_b": "greedy", "episodes": 10**6}, "1 to 200"),
         ("/play_step", {"game": LAKE, "seed": 0, "actions": ["Left"] * 10**4, "action": ""}, "at most 8 moves"),
@@ -130,19 +133,14 @@ def test_what_cannot_be_is_refused_in_one_short_line(client: Client, name: str, 
     assert len(message) < 600
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "said"),
-    [
-        ("v2/watch", {}, "watch: missing a required argument: 'game'; expected game, seed, player"),
+def test_a_call_with_other_parameters_is_told_what_is_wrong(space: Served) -> None:
+    for path, body, said in (
         ("v2/watch", {"game": LAKE, "seed": 0}, "watch: missing a required argument: 'player'; expected game, seed, player"),
         ("v2/words", {"game": SOLO, "x": 1}, "words: got an unexpected keyword argument 'x'; expected game, preset"),
-        ("watch", {"data": [LAKE]}, "watch: missing a required argument: 'seed'; expected game, seed, player"),
         ("options", {"data": [1]}, "options: too many positional arguments; expected no parameters"),
-    ],
-)
-def test_a_call_with_other_parameters_is_told_what_is_wrong(space: Served, path: str, body: dict[str, Any], said: str) -> None:
-    answer = httpx.post(f"{space.url}gradio_api/call/{path}", json=body)
-    assert (answer.status_code, answer.json()["detail"]) == (422, said)
+    ):
+        answer = httpx.post(f"{space.url}gradio_api/call/{path}", json=body)
+        assert (answer.status_code, answer.json()["detail"]) == (422, said)
 
 
 def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> None:
@@ -163,14 +161,6 @@ def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> No
     assert len(answers) == 20
     for given, answer in zip(asked, answers, strict=True):
         assert answer == json.loads(json.dumps(watch(**given))), given
-
-
-def test_a_link_to_the_space_is_shared_with_its_picture(space: Served) -> None:
-    page = httpx.get(space.url, timeout=30).text
-    assert '<meta property="og:image" content="/share.png" />' in page, "on a Space the address is a full one"
-    picture = httpx.get(f"{space.url.rstrip('/')}/share.png", timeout=30)
-    assert picture.headers["content-type"] == "image/png"
-    assert picture.content.startswith(b"\x89PNG")
 
 
 def test_every_endpoint_is_a_tool_that_answers_in_json_and_names_a_missing_argument(space: Served, client: Client) -> None:

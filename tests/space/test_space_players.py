@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
-import threading
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import players
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from replay import watch
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat
+from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import adapters_path, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
@@ -27,20 +24,12 @@ from msgrpo_hub.players.scripted import choose_greedy
 from msgrpo_hub.rollout import play_episodes
 from tests.hub_server.client import LOADS_MODELS, put
 from tests.hub_server.lanes import Loopback, loopback, loopback_server
-from tests.models.loading import edit
 
 __all__ = ["loopback", "loopback_server"]
 
 warm = LOADS_MODELS
 
 LAKE = "FrozenLake-NotSlippery-v1"
-
-
-@pytest.mark.parametrize(
-    "name", [*players.BUILT_IN, "org/model", "org/model@v1.0", "org/base+me/adapter", "org/base@main+me/adapter@0a1b"]
-)
-def test_built_in_players_and_names_of_the_hub_are_accepted(name: str) -> None:
-    assert players.check_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -57,20 +46,21 @@ def test_anything_else_is_refused_in_one_line(name: str, tmp_path: Path, monkeyp
     assert "\n" not in str(caught.value)
 
 
-@given(st.text(max_size=300).filter(lambda name: not players._NAME.fullmatch(name) and name not in players.BUILT_IN))
-def test_no_other_text_is_a_name(name: str) -> None:
-    with pytest.raises(UserError) as caught:
-        players.check_name(name)
-    assert len(str(caught.value)) < 600
+@dataclass(frozen=True)
+class AskedInJson(ScriptedPolicy):
+    """Plays greedily, like an adapter that was trained with another prompt format."""
+
+    prompt_format: PromptFormat = PROMPT_FORMATS["json"]
 
 
 @pytest.fixture
-def no_models(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Nothing is loaded, every name is pinned to itself, and every model plays greedily."""
-    monkeypatch.setattr(players, "make_player", lambda *_: ScriptedPolicy(choose_greedy))
-    monkeypatch.setattr(players, "_models", OrderedDict())
-    monkeypatch.setattr(players, "pinned", lambda name: name)
-    return monkeypatch
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is resolved or loaded: every name stands for a model that plays greedily."""
+    scripted = players.make_player
+    monkeypatch.setattr(players, "make_player", lambda name, *more: AskedInJson(choose_greedy) if more else scripted(name))
+    monkeypatch.setattr(players, "resolve", lambda name, _largest: SimpleNamespace(pinned=name))
+    for name, empty in {"_models": OrderedDict[str, Any](), "formats": dict[str, Any]()}.items():
+        monkeypatch.setattr(players, name, empty)
 
 
 @pytest.mark.usefixtures("no_models")
@@ -80,18 +70,14 @@ def test_two_models_of_the_hub_stay_loaded_and_the_built_in_ones_always_do() -> 
     assert set(players._models) == {"pocket", "lake", "snake", "org/a", "org/c"}
 
 
-def test_models_play_in_one_thread_whichever_request_asks(no_models: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def choose(*given: Any) -> str:
-        seen.append(threading.current_thread().name)
-        return choose_greedy(*given)
-
-    no_models.setattr(players, "make_player", lambda *_: ScriptedPolicy(choose))
-    with ThreadPoolExecutor(4) as requests:
-        played = list(requests.map(lambda _: players.play("pocket", make_game(LAKE), [1]), range(4)))
-    assert len(played) == 4
-    assert len(set(seen)) == 1
+@pytest.mark.usefixtures("no_models")
+def test_a_replay_shows_the_prompts_that_the_model_was_asked() -> None:
+    [shown] = watch(LAKE, 3, "org/asked-in-json")["players"]
+    [plain] = watch(LAKE, 3, "greedy")["players"]
+    assert {step["status"] for step in shown["steps"]} == {"ok"}
+    assert all('{"' in step["prompt"] for step in shown["steps"])
+    assert not any('{"' in step["prompt"] for step in plain["steps"])
+    assert [step["move"] for step in shown["steps"]] == [step["move"] for step in plain["steps"]]
 
 
 @pytest.mark.parametrize("name", players.ADAPTERS)
@@ -104,47 +90,13 @@ def test_a_built_in_adapter_replies_as_for_the_command_line_to_the_letter(name: 
     assert [[step.completion.text for step in e.steps] for e in played] == [[s.completion.text for s in e.steps] for e in alone]
 
 
-@pytest.mark.usefixtures("no_models")
-def test_the_player_shown_first_is_loaded_before_a_visitor_asks() -> None:
-    players.warm_up()
-    players.MODELS.run(int)
-    assert list(players._models) == ["lake"]
-
-
-def test_a_context_too_short_for_the_game_is_told(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
-    edit(folder / "config.json", max_position_embeddings=300)
-    monkeypatch.setattr(players, "pinned", lambda _name: str(folder))
-    with pytest.raises(UserError, match=r"the 300 positions of .* \(--max-new-tokens \d+\)"):
-        players.play("org/model", make_game(LAKE), [0])
-
-
-@dataclass(frozen=True)
-class AskedInJson(ScriptedPolicy):
-    """Plays like an adapter that was trained with another prompt format."""
-
-    prompt_format: PromptFormat = PROMPT_FORMATS["json"]
-
-
-def test_a_replay_shows_the_prompts_that_the_model_was_asked(no_models: pytest.MonkeyPatch) -> None:
-    no_models.setattr(
-        players, "make_player", lambda name, *_: make_player(name) if name == "greedy" else AskedInJson(choose_greedy)
-    )
-    [shown] = watch(LAKE, 3, "org/asked-in-json")["players"]
-    [plain] = watch(LAKE, 3, "greedy")["players"]
-    assert {step["status"] for step in shown["steps"]} == {"ok"}
-    assert all('{"' in step["prompt"] for step in shown["steps"])
-    assert not any('{"' in step["prompt"] for step in plain["steps"])
-    assert [step["move"] for step in shown["steps"]] == [step["move"] for step in plain["steps"]]
-
-
 # ---- on the Hub
 
 
-def pinned(name: str) -> str:
+def pinned(name: str, largest: int = players.LARGEST) -> str:
     """The pinned name, or the refusal; called on the owner's machine."""
     try:
-        return players.pinned(name)
+        return resolve(name, largest).pinned
     except UserError as error:
         return f"refused: {error}"
 
@@ -160,15 +112,10 @@ def adapter(**changes: Any) -> dict[str, bytes]:
     ("files", "said"),
     [
         ({"pytorch_model.bin": b"x", "config.json": b"{}"}, "has no safetensors"),
-        ({"README.md": b"x"}, "has no safetensors"),
-        ({"adapter_config.json": json.dumps(LORA).encode(), "adapter_model.bin": b"x"}, "has no safetensors"),
         (adapter(peft_type="PROMPT_TUNING"), "is of type 'PROMPT_TUNING': expected LORA"),
         (adapter(base_model_name_or_path="/etc"), "names '/etc' as its base"),
-        (adapter(base_model_name_or_path="../../x/y"), "as its base: expected a repository"),
-        (adapter(base_model_name_or_path=None), "does not name its base model"),
         (adapter(base_model_name_or_path="nobody/nothing"), "'nobody/nothing', HTTP 404"),
         (adapter(padding="x" * 1_000_001), "expected at most 1,000,000"),
-        ({**adapter(), "adapter_config.json": b"[]"}, "is not JSON"),
     ],
 )
 def test_what_is_no_sound_model_is_refused_before_it_is_loaded(files: dict[str, bytes], said: str, loopback: Loopback) -> None:
@@ -178,30 +125,16 @@ def test_what_is_no_sound_model_is_refused_before_it_is_loaded(files: dict[str, 
     assert not [request for request in loopback.requests() if "/resolve/" in str(request) and "safetensors" in str(request)]
 
 
-def test_a_sound_adapter_is_pinned_to_its_commit(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    commit = loopback.owner.call(put, repo, adapter())
-    assert loopback.owner.call(pinned, repo) == f"{pocket_path()}+{repo}@{commit}"
-
-
-def test_a_base_and_an_adapter_are_both_pinned(loopback: Loopback) -> None:
-    base, repo = loopback.repository(), loopback.repository()
+def test_a_base_and_an_adapter_are_both_pinned_to_their_commits(loopback: Loopback) -> None:
+    base, repo, other = (loopback.repository() for _ in range(3))
     first = loopback.owner.call(put, base, {"model.safetensors": b"weights"})
     second = loopback.owner.call(put, repo, adapter(base_model_name_or_path=base, revision=first))
     assert loopback.owner.call(pinned, repo) == f"{base}@{first}+{repo}@{second}"
     assert loopback.owner.call(pinned, f"{base}+{repo}") == f"{base}@{first}+{repo}@{second}"
     assert loopback.owner.call(pinned, base) == f"{base}@{first}"
-
-
-def too_large(name: str) -> str:
-    players.LARGEST = 6
-    return pinned(name)
-
-
-def test_a_model_that_is_too_large_is_refused_with_its_size_and_the_limit(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.owner.call(put, repo, {"model-1.safetensors": b"1234", "model-2.safetensors": b"5678"})
-    assert "0.0 GB of weights: expected at most 0 GB here" in loopback.owner.call(too_large, repo)
+    third = loopback.owner.call(put, other, adapter())
+    assert loopback.owner.call(pinned, other) == f"{pocket_path()}+{other}@{third}"
+    assert "0.0 GB of weights: expected at most 0 GB here" in loopback.owner.call(pinned, base, 6)
 
 
 def played(name: str) -> list[str]:

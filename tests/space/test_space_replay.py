@@ -1,37 +1,26 @@
-"""Replays as plain data: they agree with the rules, and need neither gradio nor torch."""
+"""Replays as plain data: they agree with the rules and with the bundle."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import players
-import pytest
 import replay
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay import watch
 
-from msgrpo_hub.games import GAMES, VARIANTS, make_game
+from msgrpo_hub.games import GAMES, episode_seed, make_game
 from msgrpo_hub.players import make_player
 from msgrpo_hub.rollout import play_episodes
 
-SPACE = Path(replay.__file__).parent
 LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
 
 
 def replay_of(game_id: str, number: int, player: str) -> replay.Data:
     game = make_game(game_id)
-    [episode] = play_episodes(game, make_player(player), [(replay.seed_of(game, number), 0)])
+    [episode] = play_episodes(game, make_player(player), [(episode_seed(game_id, "test", number), 0)])
     return replay.combine(number, [replay.player_data(game, player, episode)])
-
-
-def test_neither_gradio_nor_torch_is_loaded() -> None:
-    program = "import replay, sys; replay.watch(*replay.FIRST); print({'gradio', 'torch', 'transformers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=SPACE, capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 @given(
@@ -60,48 +49,24 @@ def test_a_lake_is_told_as_it_was() -> None:
     names = track["game"]["actions"]
     assert [names[step["action"]] for step in track["steps"]] == ["Right", "Right", "Down", "Down", "Down", "Right"]
     assert [state["walker"] for state in track["states"]] == [0, 1, 2, 6, 10, 14, 15]
-    assert [state["posture"] for state in track["states"]] == ["", "", "", "", "", "", "goal"]
     assert [[names[a] for a in step["legal"]] for step in track["steps"][:2]] == [["Down", "Right"], ["Left", "Down", "Right"]]
     assert [[names[a] for a in step["best"]] for step in track["steps"][:3]] == [["Right"], ["Right"], ["Down"]]
     assert {"Left", "Up"} <= {names[a] for a in track["steps"][0]["optimal"]}  # two turns to spare: pushing a wall costs nothing
-    assert track["ended"] == "reached the goal"
     assert track["states"][0]["pieces"] == {"O": [5, 7, 8, 9, 11], "G": [15]}
     assert (track["reward"], track["regret"], track["value_optimal"], track["ending"]) == (1.0, 0.0, 1.0, "success")
     assert track["steps"][0]["prompt"].startswith("Current Observation:\nYou: (0, 0)")
     assert track["system"].startswith("[Instructions]\nYou walk on a frozen lake.")
 
 
-def test_stored_replies_give_the_same_episode_and_a_truncated_one_stays_truncated() -> None:
-    game = make_game(LAKE)
-    replies = [{"text": "<action>Right</action>"}, {"text": "<think>hm", "finish": "length"}, *([{"text": "what?"}] * 6)]
-    episode = replay.play_replies(game, 3, replies)
-    assert [step.status for step in episode.steps] == ["ok", "truncated_reply", *(["unreadable"] * 6)]
-    assert [step.completion.text for step in episode.steps] == [reply["text"] for reply in replies]
-    assert episode.truncated
-
-
 def test_every_bundled_replay_is_an_episode_of_the_rules() -> None:
-    bundle = [
-        (game_id, int(n), player) for game_id, of in players.bundled("replays").items() for player, by in of.items() for n in by
-    ]
+    stored = players.bundled("replays")
+    bundle = [(game_id, int(n), player) for game_id, of in stored.items() for player, by in of.items() for n in by]
     assert len(bundle) >= 60
-    for asked in bundle:
-        assert watch(*asked)["players"][0]["ending"]
+    assert all(watch(*asked)["players"][0]["ending"] for asked in bundle)
 
 
 def test_the_bundled_adapter_still_says_what_its_replays_say() -> None:
-    game = make_game(LAKE)
-    episodes = players.play("lake", game, [replay.seed_of(game, number) for number in range(3)])
+    episodes = players.play("lake", make_game(LAKE), [episode_seed(LAKE, "test", number) for number in range(3)])
     for number, episode in enumerate(episodes):
         stored = players.bundled("replays")[LAKE]["lake"][str(number)]
         assert [step.completion.text for step in episode.steps] == stored
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_same_play_in_other_words_is_the_same_moves(variant: str) -> None:
-    one, other = (replay_of(name, 5, "optimal")["players"][0] for name in (LAKE, f"{LAKE}:{variant}"))
-    assert [step["move"] for step in one["steps"]] == [step["move"] for step in other["steps"]]
-
-
-def test_the_first_episode_of_the_page_is_a_success() -> None:
-    assert watch(*replay.FIRST)["players"][0]["success"]

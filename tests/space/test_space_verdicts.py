@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 import replay
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from verdicts import Arms, Asked, Expected, judged, pickups
+from verdicts import Arms, Asked, Expected, judged
 
 from msgrpo_hub.episode import Episode
-from msgrpo_hub.games import make_game
+from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players import make_player
 from msgrpo_hub.rollout import play_episodes
 
@@ -23,15 +21,12 @@ RENAMED = Asked(expected="same", reads=True, renamed=True, changed=True)
 
 
 @cache
-def played(player: str, starts: int = 40) -> list[Episode]:
-    """The same starts of a snake."""
+def played(player: str) -> list[Episode]:
+    """The same 40 starts of a snake; `unparsed` only gives replies without an action."""
     game = make_game(SOLO)
-    return play_episodes(game, make_player(player), [(replay.seed_of(game, n), 0) for n in range(starts)])
-
-
-@cache
-def unparsed(starts: int = 40) -> list[Episode]:
-    return [replay.play_replies(make_game(SOLO), number, [{"text": "North!"}] * 20) for number in range(starts)]
+    if player == "unparsed":
+        return [replay.play_replies(game, number, [{"text": "North!"}] * 20) for number in range(40)]
+    return play_episodes(game, make_player(player), [(episode_seed(SOLO, "test", n), 0) for n in range(40)])
 
 
 def judge(asked: Asked, own: list[Episode], control: list[Episode], changed: list[Episode]) -> dict[str, Any]:
@@ -48,17 +43,15 @@ def test_an_agent_that_loses_as_much_to_the_weather_as_to_poison_gives_no_sign_e
 
 @pytest.mark.parametrize("asked", [READER, RENAMED])
 def test_unparsed_replies_are_no_habit(asked: Asked) -> None:
-    found = judge(asked, played("greedy"), played("greedy"), unparsed())
-    assert found["changed"]["unreadable"] == 1.0
-    assert found["verdict"] == "unparsed"
-    assert judge(asked, unparsed(), unparsed(), unparsed())["verdict"] == "does not play"
+    found = judge(asked, played("greedy"), played("greedy"), played("unparsed"))
+    assert (found["changed"]["unreadable"], found["verdict"]) == (1.0, "unparsed")
+    assert judge(asked, *[played("unparsed")] * 3)["verdict"] == "does not play"
 
 
 def test_unchanged_words_and_few_starts_have_no_verdict() -> None:
     same = Asked(expected="same", reads=True, renamed=False, changed=False)
     assert judge(same, *[played("greedy")] * 3)["verdict"] == "the same words"
-    assert judge(READER, *[played("greedy", 29)] * 3)["verdict"] == "too few"
-    assert judge(READER, *[played("greedy", 1)] * 3)["sentence"].startswith("1 start says nothing yet")
+    assert judge(READER, *[played("greedy")[:29]] * 3)["verdict"] == "too few"
 
 
 @cache
@@ -67,7 +60,7 @@ def walk(reaches_the_goal: int) -> Episode:
     game = make_game(LAKE)
     if not reaches_the_goal:
         return replay.play_replies(game, 3, [{"text": "<action>Up</action>"}] * 8)
-    return play_episodes(game, make_player("optimal"), [(replay.seed_of(game, 3), 0)])[0]
+    return play_episodes(game, make_player("optimal"), [(episode_seed(LAKE, "test", 3), 0)])[0]
 
 
 def walks(goals: Sequence[int]) -> list[Episode]:
@@ -98,18 +91,4 @@ def test_the_verdict_says_what_the_interval_says(
 
 
 def test_an_agent_that_hardly_ever_collects_shows_nothing() -> None:
-    found = judge(READER, *[walks([0] * 60)] * 3)
-    assert found["verdict"] == "nothing to see"
-    assert found["sentence"].startswith("Even with the game's own words it almost never eats an apple")
-
-
-@given(st.lists(st.tuples(*[st.integers(0, 1)] * 3), min_size=30, max_size=60), st.sampled_from([READER, RENAMED]))
-@settings(max_examples=20)
-def test_every_outcome_has_a_verdict(goals: list[tuple[int, int, int]], asked: Asked) -> None:
-    own, control, changed = [walks(each) for each in zip(*goals, strict=True)]
-    assert judge(asked, own, control, changed)["sentence"]
-
-
-def test_pickups_are_apples_and_goals() -> None:
-    assert [pickups(walk(each)) for each in (0, 1)] == [0, 1]
-    assert max(map(pickups, played("greedy"))) > 3
+    assert judge(READER, *[walks([0] * 60)] * 3)["verdict"] == "nothing to see"
