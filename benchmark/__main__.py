@@ -14,13 +14,14 @@ from pathlib import Path
 
 from benchmark import ended
 from benchmark.freeze import freeze, freeze_habit
-from benchmark.page import HERE, ROOT, bundle_rows, listed, settings_of, with_table
+from benchmark.page import HERE, ROOT, current, listed, name_of, with_table
 from benchmark.stored import pack, unpacked
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.results import Result, find_results
+from msgrpo_hub.evaluation.results import Result, find_results, player_names
 from msgrpo_hub.evaluation.semantic import SUITE
 from msgrpo_hub.evaluation.verify import verify
+from msgrpo_hub.hub.leaderboard import Leaderboard, as_rows, ranked
 from msgrpo_hub.players import PlayerSettings
 
 README = HERE / "README.md"
@@ -40,7 +41,7 @@ def run() -> None:
     with unpacked() as folder:
         for player in players:
             if "stale" not in player:
-                evaluate(player["name"], suite, folder, settings=PlayerSettings(**settings_of(player)))
+                evaluate(player["name"], suite, folder, settings=PlayerSettings(**player["settings"]))
                 pack(folder)
     report()
 
@@ -53,8 +54,11 @@ def report() -> None:
 
 def pages(results: Sequence[Result]) -> dict[Path, str]:
     """The pages made from the results: the README, and the leaderboard in the Space's bundle."""
-    rows = json.dumps(bundle_rows(results), indent=1, ensure_ascii=False) + "\n"
-    return {README: with_table(README.read_text(encoding="utf-8"), results), BUNDLE: rows}
+    board = Leaderboard(source="results", commit="", results=ranked(current(results)), refused={})
+    names = player_names(board.results)
+    rows = [row | {"player": name_of(run, names)} for row, run in zip(as_rows(board), board.results, strict=True)]
+    bundle = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+    return {README: with_table(README.read_text(encoding="utf-8"), results), BUNDLE: bundle}
 
 
 def check() -> None:

@@ -12,7 +12,6 @@ from msgrpo_hub.downloads.names import content_hash
 from msgrpo_hub.evaluation.results import Result, player_key, player_names
 from msgrpo_hub.evaluation.tables import RANKS, eval_command, markdown, markdown_table, same_episodes, with_interval
 from msgrpo_hub.games import make_game
-from msgrpo_hub.hub.leaderboard import Leaderboard, as_rows, ranked
 from msgrpo_hub.players.registry import SCRIPTED, VERSION
 
 HERE = Path(__file__).parent
@@ -21,14 +20,11 @@ BEGIN, END = "<!-- table: python -m benchmark report -->", "<!-- end of table --
 
 
 def listed() -> tuple[str, list[dict[str, Any]]]:
-    """The suite and the players of players.toml."""
+    """The suite and the players of players.toml, each with its fields of `PlayerSettings` as `settings`."""
     values = tomllib.loads((HERE / "players.toml").read_text(encoding="utf-8"))
+    for player in values["player"]:
+        player["settings"] = {name: value for name, value in player.items() if name not in ("name", "label", "stale")}
     return values["suite"], values["player"]
-
-
-def settings_of(player: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `PlayerSettings` of a listed player."""
-    return {name: value for name, value in player.items() if name not in ("name", "label", "stale")}
 
 
 def with_table(text: str, results: Sequence[Result]) -> str:
@@ -49,13 +45,6 @@ def with_table(text: str, results: Sequence[Result]) -> str:
         table = markdown(["player", "task", "reward", "why"], stale)
         parts.append(f"<details>{summary}\n\n{table}\n\n</details>")
     return "\n\n".join([before + BEGIN, *parts, _published(), END + after])
-
-
-def bundle_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """The current rows as the Space shows them without a network."""
-    board = Leaderboard(source="results", commit="", results=ranked(current(results)), refused={})
-    names = player_names(board.results)
-    return [row | {"player": name_of(run, names)} for row, run in zip(as_rows(board), board.results, strict=True)]
 
 
 def current(results: Sequence[Result]) -> list[Result]:
@@ -90,7 +79,7 @@ def _entry(result: Result) -> dict[str, Any] | None:
     identity = result.config["identity"]
     for player in listed()[1]:
         names = (player["name"], f"folder:{Path(player['name']).name}")
-        if result.player in names and all(identity.get(name, value) == value for name, value in settings_of(player).items()):
+        if result.player in names and all(identity.get(name, value) == value for name, value in player["settings"].items()):
             return player
     return None
 

@@ -28,11 +28,6 @@ def panels(heights: Sequence[float], margin: float = 0.0) -> tuple[Figure, list[
     return figure, list(figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights).flatten())
 
 
-def in_lines(name: str) -> str:
-    """A label, wrapped so that it leaves room for the dots."""
-    return "\n".join(wrap(name, LONGEST))
-
-
 def height(labels: Iterable[str]) -> float:
     """The height in inches of a panel with these labels."""
     return 0.27 * (sum(1 + 0.45 * label.count("\n") for label in labels) + 1)
@@ -99,8 +94,8 @@ def draw_ends(titled: Sequence[tuple[str, Arms]], *, best_first: bool = False) -
 
 
 def _label(arm: str, seeds: Mapping[int, Values]) -> str:
-    """The name of an arm with its number of seeds, if it is trained."""
-    return in_lines(f"{arm} ({len(seeds)})" if updates_of(seeds) else arm)
+    """The name of an arm with its number of seeds, if it is trained; wrapped so that it leaves room for the dots."""
+    return "\n".join(wrap(f"{arm} ({len(seeds)})" if updates_of(seeds) else arm, LONGEST))
 
 
 def draw_games(titled: Sequence[tuple[str, Arms]], games: Sequence[str]) -> Figure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from textwrap import wrap
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 
 from benchmark.experiments.differences import with_interval
 from benchmark.experiments.experiment import Experiment, Settings, Values
-from benchmark.experiments.figures import draw_dots, height, in_lines, panels
+from benchmark.experiments.figures import LONGEST, draw_dots, height, panels
 from benchmark.experiments.main_result.runs import CEILING, COOLER, run, unit_of
 from benchmark.experiments.spread import boards_of_tests, by_chance
 from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS
@@ -205,7 +206,7 @@ class MainResult(Experiment):
     def figure(self, rows: Mapping[str, Values]) -> Figure:
         """A panel per game: a dot for every training seed, a grey one for every other player; luck-adjusted if luck matters."""
         games = lines_of(rows)
-        labels = [[in_lines(line.name) for line in of_game.lines] for of_game in games]
+        labels = [["\n".join(wrap(line.name, LONGEST)) for line in of_game.lines] for of_game in games]
         figure, axes = panels([height(names) + 0.27 * 0.5 for names in labels], 0.4)
         for axis, (game, lines, best, lucky), names in zip(axes, games, labels, strict=True):
             scripted = {name for name, line in zip(names, lines, strict=True) if not line.trained}

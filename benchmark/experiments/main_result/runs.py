@@ -166,15 +166,11 @@ def scores(episodes: Sequence[Episode]) -> Values:
 
 def moves_left(game: Solvable, player: str) -> Moves:
     """The allowed moves of a player in `config.toml`."""
-
-    def off_walls(state: Any) -> Sequence[str]:
-        return tuple(game.legal_actions(state))
-
     return {
-        "best without moves into walls": off_walls,
+        "best without moves into walls": game.legal_actions,
         "best with Down and Right alone": lambda _: AHEAD,
         "best with Down and Right alone and without moves into walls": lambda state: (
-            tuple(move for move in off_walls(state) if move in AHEAD) or off_walls(state)
+            tuple(move for move in game.legal_actions(state) if move in AHEAD) or game.legal_actions(state)
         ),
     }[player]
 
