@@ -14,7 +14,6 @@ LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "S
 REFUSED = "try again in a minute"
 """Part of the error of a request that finds its line full."""
 
-
 Answer = tuple[list[Any], str]
 """All values in their order, since an endpoint may answer several times, and the error; empty without one."""
 
@@ -92,7 +91,12 @@ _components: dict[str | None, int] = {}
 
 def questions() -> dict[str, list[Question]]:
     """Kind → questions with their answers. This plays every episode once."""
-    import compare, human, players, replay, rules, tabs  # noqa: E401, I001 (gradio takes seconds)
+    import compare  # here, since gradio takes seconds
+    import human
+    import players
+    import replay
+    import rules
+    import tabs
 
     def asked(function: Any, *given: Any) -> Question:
         names, found = function.__code__.co_varnames, function(*given)
