@@ -23,7 +23,7 @@ from benchmark.throughput.update import CASES, prepare
 from msgrpo_hub import rollout
 from msgrpo_hub.agent import prompt_formats
 from msgrpo_hub.models import engine, sampling
-from msgrpo_hub.models.attention import RowCache
+from msgrpo_hub.models.attention import RowLayer
 from msgrpo_hub.models.forward import FastForward
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.training import trainer as training
@@ -98,8 +98,8 @@ def watched(trainer: MeasuredTrainer) -> list[tuple[Any, str, str | Callable[[],
         (FastForward, "run", "decoding"),
         (sampling, "draw_tokens", "drawing tokens"),
         (engine, "fork", "forking rows"),
-        (RowCache, "select", "forking rows"),
-        *((engine.LogitCache, name, "caching") for name in ("get", "add")),
+        (RowLayer, "reorder_cache", "forking rows"),
+        (engine.LogitCache, "add", "caching"),
         *((training, name, "advantages, rows and trees") for name in ("select", "to_samples", "pack")),
         (engine, "token_log_probs", lambda: "training forward" if torch.is_grad_enabled() else "reference forward"),
         (torch.Tensor, "backward", "training backward"),

@@ -81,9 +81,9 @@ PLAYERS = (
 def quiet_loading(player: str) -> None:
     """Switches off transformers' progress bars for local loading; downloads keep theirs."""
     if isinstance(find_player(player), ModelPlayer):
-        from msgrpo_hub.models.loading import hide_progress_bars
+        from transformers.utils.logging import disable_progress_bar
 
-        hide_progress_bars()
+        disable_progress_bar()
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:

@@ -95,7 +95,7 @@ def _tokens(prompts: Sequence[Prompt], encoder: Any, reply: float) -> float:
     if encoder:
         from msgrpo_hub.models.context import prompt_lengths  # loads torch only when needed
 
-        return sum(length.fixed + length.replies * reply for length in prompt_lengths(encoder, prompts))
+        return sum(fixed + replies * reply for fixed, replies in prompt_lengths(encoder, prompts))
     messages = [message for prompt in prompts for message in prompt.contents]
     characters = sum(len(text) for role, text in messages if role != "assistant")
     return characters / CHARACTERS_PER_TOKEN + reply * sum(role == "assistant" for role, _ in messages)

@@ -8,8 +8,7 @@ the shared prefix in a cache. Training computes the prefix in the same pass, so 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import torch
@@ -18,8 +17,6 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
-
-from msgrpo_hub.errors import UserError
 
 # Shapes: U rows, H query heads, J key heads, Q queries, P shared keys, L own keys, D head dimension.
 
@@ -49,32 +46,11 @@ class RowLayer(DynamicLayer):
         keys, values = self.keys, self.values = tuple(buffer[:, :, :end] for buffer in self._buffers)
         return keys, values
 
-    def select(self, rows: Tensor) -> None:
+    def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keeps these rows, in this order; a row may be selected several times."""
         end = self.get_seq_length()
-        self._buffers = [buffer.index_select(0, rows.to(buffer.device)) for buffer in self._buffers]  # layers on several GPUs
+        self._buffers = [buffer.index_select(0, beam_idx) for buffer in self._buffers]
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
-
-
-class RowCache(Cache):
-    """A KV cache with one row per distinct partial reply. Rows fork where replies diverge."""
-
-    def __init__(self) -> None:
-        super().__init__(layer_class_to_replicate=RowLayer)
-
-    def select(self, rows: Tensor) -> None:
-        for layer in self.layers:
-            cast(RowLayer, layer).select(rows)
-
-
-@dataclass(frozen=True)
-class SharedPrefix:
-    """The shared prefix of a forward pass."""
-
-    cache: RowCache
-    """Its keys and values, in one row."""
-    positions: Tensor
-    """(U, Q) the position of each query, counted from the start of the prefix."""
 
 
 def attend(
@@ -95,8 +71,7 @@ def attend(
 
     Args:
         query: (U, H, Q, D).
-        key: (U, J, L, D); each of the J key heads serves H / J query heads.
-        value: (U, J, L, D).
+        key, value: (U, J, L, D); each of the J key heads serves H / J query heads.
         mask: (U, 1, Q, L) additive, over each row's own keys.
         shared: keys and values, (J, P, D) each, that all rows share.
         scaling: factor of the scores, by default 1/√D.
@@ -146,10 +121,14 @@ def attend(
     return cast(Tensor, mixed.reshape(rows, heads, queries, size))
 
 
+def additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask that is added to attention scores: 0 where `visible`, else the smallest number."""
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
+
+
 def beyond_window(queries: Tensor, keys: Tensor, window: int, dtype: torch.dtype) -> Tensor:
     """An additive mask (..., Q, L) that hides keys `window` or more positions before a query; (..., Q) and (..., L) positions."""
-    hidden = queries[..., :, None] - keys[..., None, :] >= window
-    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)
+    return additive(queries[..., :, None] - keys[..., None, :] < window, dtype)
 
 
 def shared_prefix_attention(
@@ -162,17 +141,18 @@ def shared_prefix_attention(
     softcap: float | None = None,
     sliding_window: int | None = None,
     s_aux: Tensor | None = None,
-    shared_prefix: SharedPrefix | None = None,
+    shared_prefix: Cache | None = None,
+    query_positions: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attention of sampling, for transformers' attention interface.
 
-    The layer says how far back it attends: `sliding_window` positions. A row's own keys are consecutive positions, and its
-    queries are the last of them.
+    `shared_prefix` holds the keys and values of the prefix, in one row; `query_positions`, (U, Q), count from its start. A row's
+    own keys are consecutive positions, and its queries are the last of them.
     """
     shared = None
     if shared_prefix is not None:
-        layer: Any = shared_prefix.cache.layers[cast(int, module.layer_idx)]
+        layer: Any = shared_prefix.layers[cast(int, module.layer_idx)]
         shared = layer.keys[0], layer.values[0]
     prefix, own = 0 if shared is None else shared[0].shape[1], key.shape[2]
     shared_mask = None
@@ -180,9 +160,9 @@ def shared_prefix_attention(
         slots = torch.arange(own, device=query.device)
         window = beyond_window(slots[own - query.shape[2] :], slots, sliding_window, query.dtype)
         attention_mask = torch.minimum(attention_mask, window)  # the sum of two masks would overflow
-        if shared_prefix is not None:
+        if shared_prefix is not None and query_positions is not None:
             places = torch.arange(prefix, device=query.device)
-            shared_mask = beyond_window(shared_prefix.positions.to(query.device), places, sliding_window, query.dtype)[:, None]
+            shared_mask = beyond_window(query_positions, places, sliding_window, query.dtype)[:, None]
     mixed = attend(query, key, value, attention_mask, shared, scaling, softcap, shared_mask, s_aux)
     return mixed.transpose(1, 2).contiguous(), None
 
@@ -207,15 +187,12 @@ def tree_attention(
     """
     branches, _one, length, _same = attention_mask.shape
     prefix = query.shape[2] - branches * length
-
-    def split(states: Tensor) -> tuple[Tensor, Tensor]:
-        heads, size = states.shape[1], states.shape[3]
-        rows = states[0, :, prefix:].reshape(heads, branches, length, size).transpose(0, 1)
-        return states[:, :, :prefix], rows
-
-    (first_q, rest_q), (first_k, rest_k), (first_v, rest_v) = split(query), split(key), split(value)
+    first_q, first_k, first_v = (states[:, :, :prefix] for states in (query, key, value))
+    rest_q, rest_k, rest_v = (
+        states[0, :, prefix:].unflatten(1, (branches, length)).transpose(0, 1) for states in (query, key, value)
+    )
     keys = torch.arange(prefix, device=query.device)
-    causal = torch.full((prefix, prefix), torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device).triu(1)
+    causal = additive(keys[:, None] >= keys, query.dtype)
     shared_mask = None
     if sliding_window and tree_positions is not None and prefix + length > sliding_window:
         causal = torch.minimum(causal, beyond_window(keys, keys, sliding_window, query.dtype))
@@ -240,9 +217,8 @@ def attention_of(model: PreTrainedModel | PeftModel, name: str) -> Iterator[None
     if before == name:
         yield
         return
-    base.set_attn_implementation(name)
-    if base.config._attn_implementation != name:
-        raise UserError(f"{type(base).__name__} does not use transformers' attention interface: expected a model that does")
+    with suppress(ValueError):  # a model that cannot be switched; the engine check sees other results
+        base.set_attn_implementation(name)
     try:
         yield
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from transformers import PretrainedConfig
 
@@ -36,56 +35,47 @@ def context_limit(config: PretrainedConfig) -> int | None:
     return int(min(2**62, *(max(stated, reach) for reach in reached)))  # a factor may be infinite
 
 
-class PromptLength(NamedTuple):
-    """The length of a prompt whose history has replies of unknown length."""
-
-    fixed: int
-    """Tokens without the past replies."""
-    replies: int
-    """Past replies in the prompt."""
-
-
-def prompt_lengths(encoder: PromptEncoder, prompts: Sequence[Prompt]) -> list[PromptLength]:
-    """The length of each prompt; its history holds the short replies of a scripted player."""
-    past = [[text for role, text in prompt.contents if role == "assistant"] for prompt in prompts]
-    tokens = encoder.count(text for texts in past for text in texts)
-    return [
-        PromptLength(len(ids) - sum(tokens[text] for text in texts), len(texts))
-        for ids, texts in zip(encoder.encode(prompts), past, strict=True)
-    ]
+def prompt_lengths(encoder: PromptEncoder, prompts: Sequence[Prompt]) -> list[tuple[int, int]]:
+    """Of each prompt, the tokens without the past replies in its history, and the number of these replies."""
+    lengths = []
+    for prompt, ids in zip(prompts, encoder.encode(prompts), strict=True):
+        past = [text for role, text in prompt.contents if role == "assistant"]
+        encoded = encoder.tokenizer(past, add_special_tokens=False)["input_ids"] if past else []
+        lengths.append((len(ids) - sum(map(len, encoded)), len(past)))
+    return lengths
 
 
 def check_context(
-    encoder: PromptEncoder, prompts: Sequence[Prompt], lengths: Sequence[PromptLength], limit: int | None, reply: int, name: str
+    encoder: PromptEncoder, prompts: Sequence[Prompt], limit: int | None, reply: int, name: str, known: bool = True
 ) -> None:
-    """Checks that prompts and replies of full length, past replies included, fit into the context of a model.
+    """Checks that prompts and replies of full length fit into the context of a model.
 
     Args:
         encoder: of the model's tokenizer.
         prompts: the prompts.
-        lengths: their lengths.
         limit: number of positions of the model; None if it has no limit.
         reply: largest number of tokens per reply.
         name: of the model, for the message.
+        known: whether past replies in the prompts are the real ones, or stand for replies of full length.
 
     Raises:
         UserError: the context is too short; the message names a remedy.
     """
-    fixed, replies = max(lengths, default=PromptLength(0, 0), key=lambda length: length.fixed + length.replies * reply)
-    if limit is None or not lengths or fixed + (replies + 1) * reply <= limit:
+    if limit is None or not prompts:
         return
-    prompt = prompts[lengths.index((fixed, replies))]
-    fits = (limit - fixed) // (replies + 1)
-    past = f" and {replies} past replies" if replies else ""
-    shortest = encoder.count(prompt.prompt_format.reply(action) for action in prompt.game.actions)
-    if fits > max(shortest.values()):  # with an end token
-        raise UserError(
-            f"a prompt of {fixed} tokens{past} and a reply of up to {reply} do not fit into the {limit} positions of {name!r}: "
-            f"expected replies of at most {fits} tokens (--max-new-tokens {fits}) or a model with a longer context"
-        )
-    shown = prompt.prompt_format
-    less = f", or a prompt format with less history than {shown.name!r} (--prompt-format)" if shown.history else ""
+    lengths = [(len(ids), 0) for ids in encoder.encode(prompts)] if known else prompt_lengths(encoder, prompts)
+    fixed, replies = longest = max(lengths, key=lambda length: length[0] + length[1] * reply)
+    if fixed + (replies + 1) * reply <= limit:
+        return
+    prompt, fits = prompts[lengths.index(longest)], (limit - fixed) // (replies + 1)
+    shown, past = prompt.prompt_format, f" and {replies} past replies" if replies else ""
+    remedy = "a model with a longer context"
+    shortest = encoder.tokenizer([shown.reply(action) for action in prompt.game.actions], add_special_tokens=False)["input_ids"]
+    if fits > max(map(len, shortest)):  # with an end token
+        remedy = f"replies of at most {fits} tokens (--max-new-tokens {fits}) or {remedy}"
+    elif shown.history:
+        remedy += f", or a prompt format with less history than {shown.name!r} (--prompt-format)"
     raise UserError(
-        f"a prompt of {fixed} tokens{past} leaves no room for a reply in the {limit} positions of {name!r}: "
-        f"expected a model with a longer context{less}"
+        f"a prompt of {fixed} tokens{past} and a reply of up to {reply} do not fit into the {limit} positions of {name!r}: "
+        f"expected {remedy}"
     )

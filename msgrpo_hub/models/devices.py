@@ -16,11 +16,8 @@ from torch import Tensor
 from msgrpo_hub.errors import UserError
 
 SMALL_MODEL = 10_000_000
-"""Models with fewer parameters use the CPU under `auto`, and one thread there. An estimate, not measured on a GPU.
-
-A decoding step of a model of any size costs a GPU some milliseconds: hundreds of kernel launches and a few waits for the sampled
-tokens. A CPU reads 10 million float32 weights in about as much time. A second CPU thread gains such a model nothing.
-"""
+"""Models with fewer parameters use the CPU under `auto`, and one thread there. An estimate: a CPU reads such weights in the time
+that a GPU takes to launch the kernels of a decoding step."""
 
 log = logging.getLogger(__name__)
 
@@ -46,28 +43,21 @@ def sixteen_bits(model: Any) -> AbstractContextManager[Any]:
 
 
 def check_device(device: str) -> None:
-    """Raises `UserError` if this machine lacks a device.
-
-    >>> check_device("auto")
-    >>> check_device("cpu")
-    """
-    kind = device.partition(":")[0]
-    if kind not in ("auto", "cpu", gpu()):
-        present = " or ".join(["auto", "cpu", *filter(None, [gpu()])])
-        raise UserError(f"device = {device!r}: torch finds no such device on this machine; expected {present}")
+    """Raises `UserError` if this machine lacks a device."""
+    present = ["auto", "cpu", *filter(None, [gpu()])]
+    if device.partition(":")[0] not in present:
+        expected = " or ".join(present)
+        raise UserError(f"device = {device!r}: torch finds no such device on this machine; expected {expected}")
 
 
 def choose_device(wanted: str, parameters: int) -> str:
-    """The device for a model with this many parameters: `auto`, `cpu`, or this machine's GPU, as in `cuda:1`.
+    """The device for a model with this many parameters: `cpu`, or a GPU of this machine, as in `cuda:1`.
 
     Where `auto` has a choice, the log says which it took and why. Raises `UserError` if the machine has no such device.
     """
     check_device(wanted)
-    if wanted != "auto":
-        return wanted
-    other = gpu()
-    if not other:
-        return "cpu"
+    if wanted != "auto" or not (other := gpu()):
+        return "cpu" if wanted == "auto" else wanted
     chosen, rest = ("cpu", other) if parameters < SMALL_MODEL else (other, "cpu")
     log.warning("running on %s: a model of %.1f M parameters is faster there than on %s", chosen, parameters / 1e6, rest)
     return chosen
@@ -77,15 +67,6 @@ def free_memory(device: str) -> int:
     """Free bytes of the memory that a device computes in; `auto` is the GPU if there is one."""
     kind = gpu() if device == "auto" else device.partition(":")[0]
     return torch.cuda.mem_get_info()[0] if kind == "cuda" else int(psutil.virtual_memory().available)
-
-
-def default_threads(parameters: int) -> int | None:
-    """The CPU threads for a model with this many parameters. None means torch's setting: every core, or OMP_NUM_THREADS.
-
-    >>> default_threads(800_000)
-    1
-    """
-    return 1 if parameters < SMALL_MODEL else None
 
 
 def free_cores() -> int:

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import RLock
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -55,26 +56,24 @@ _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 """Base model → the lock of all engines that compute with it."""
 
 
+@dataclass
 class LogitCache:
-    """A tree of partial replies with the logits at each node; `capacity` limits the logits, in bytes, and 0 caches nothing."""
+    """A tree of partial replies with the logits at each node."""
 
-    def __init__(self, capacity: int = 0) -> None:
-        self.capacity, self.nodes = capacity, dict[Node, int]()
-        self._logits: Tensor | None = None  # (nodes, vocabulary), allocated by the first `add`
-
-    def get(self, nodes: Sequence[Node]) -> tuple[list[int], Tensor]:
-        """The index of each node and its logits, (nodes, vocabulary)."""
-        assert self._logits is not None
-        indices = [self.nodes[node] for node in nodes]
-        return indices, self._logits[indices]
+    capacity: int = 0
+    """Size limit of the logits, in bytes; 0 caches nothing."""
+    nodes: dict[Node, int] = field(default_factory=dict)
+    """Node → its row of the logits."""
+    logits: Tensor | None = None
+    """(nodes, vocabulary), allocated by the first `add`."""
 
     def add(self, nodes: Sequence[Node], logits: Tensor) -> list[int]:
         """Stores the logits of new nodes, (nodes, vocabulary), up to the capacity. Returns the indices of all these nodes."""
-        if self._logits is None:
-            self._logits = logits.new_empty(self.capacity // (logits.shape[1] * logits.element_size()), logits.shape[1])
+        if self.logits is None:
+            self.logits = logits.new_empty(self.capacity // (logits.shape[1] * logits.element_size()), logits.shape[1])
         start = len(self.nodes)
-        new = [row for row, node in enumerate(nodes) if node not in self.nodes][: len(self._logits) - start]
-        self._logits[start : start + len(new)] = logits if len(new) == len(logits) else logits[new]
+        new = [row for row, node in enumerate(nodes) if node not in self.nodes][: len(self.logits) - start]
+        self.logits[start : start + len(new)] = logits if len(new) == len(logits) else logits[new]
         self.nodes |= {nodes[row]: start + k for k, row in enumerate(new)}
         return [self.nodes.get(node, NOT_CACHED) for node in nodes]
 
@@ -150,33 +149,23 @@ class Engine:
         """
         pairs = sorted({(prompt, tokens) for prompt, options in zip(prompts, continuations, strict=True) for tokens in options})
         assert all(tokens for _, tokens in pairs)
-        replies = GivenReplies(pairs)
-        self._extend(replies, max((len(tokens) for _, tokens in pairs), default=0))
-        score_of = dict(zip(pairs, replies.log_probs, strict=True))
+        replies = GivenReplies([prompt for prompt, _ in pairs], [tokens for _, tokens in pairs])
+        self._extend(replies, max(map(len, replies.tokens), default=0))
+        score_of = {pair: replies.log_probs[k] for k, pair in enumerate(pairs)}
         return [[score_of[prompt, tokens] for tokens in options] for prompt, options in zip(prompts, continuations, strict=True)]
 
     def log_probs(self, batch: TokenBatch, temperature: float) -> Tensor:
         """(K,) log p(target | its context) in float32, with a gradient, under the distribution of sampling.
 
-        `shares_prefixes` decides how the batch must be built.
+        `shares_prefixes` of the chosen forward decides how the batch must be built.
         """
         assert self._forward is not None
-        tree, split_head = self._forward.shares_prefixes, self._forward.split_head
-        return token_log_probs(self.model, batch, temperature, tree=tree, split_head=split_head)
-
-    def shares_prefixes(self, prompt: TokenIds, new_tokens: int) -> bool:
-        """Whether training computes trees of sequences that share prefixes; otherwise each sequence is a row."""
-        return self.choose(prompt, new_tokens).shares_prefixes
+        return token_log_probs(self.model, batch, temperature, tree=self._forward.shares_prefixes)
 
     def learning(self) -> AbstractContextManager[None]:
         """Switches to the attention of training. Gradient checkpointing needs it in the backward pass too."""
         trees = self._forward is not None and self._forward.shares_prefixes
         return attention_of(self.model, TRAINING) if trees else nullcontext()
-
-    @property
-    def forward_rows(self) -> int:
-        """Rows passed to the model so far, in prefills and decoding steps."""
-        return self._forward.rows if self._forward else 0
 
     def choose(self, prompt: TokenIds, new_tokens: int) -> FastForward:
         """The forward of this model: compared with uncached passes once, and once more when windows begin to matter.
@@ -187,9 +176,8 @@ class Engine:
         slides = 0 < self._window < len(prompt) + new_tokens
         with self._lock:
             if self._forward is None or (slides and not self._checked_window):
-                rows = self.forward_rows
                 self._forward = choose_forward(self.model, self.kind, prompt, self._window + 2 if slides else 0)
-                self._checked_window, self._forward.rows, self._weights = slides, rows, ()
+                self._checked_window, self._weights = slides, ()
                 if self._playing is not None:
                     self._playing.enter_context(self._forward.acting())
             return self._forward
@@ -230,7 +218,8 @@ class Engine:
             live, rows = live[known[rows]], (known.cumsum() - 1)[rows[known[rows]]]
             if not len(live):
                 return np.concatenate(stuck)
-            parents, logits = self._cache.get([node for node, cached in zip(nodes, known, strict=True) if cached])
+            parents = [self._cache.nodes[node] for node, cached in zip(nodes, known, strict=True) if cached]
+            logits = cast(Tensor, self._cache.logits)[parents]
             tokens, unfinished = replies.append_tokens(live, position, logits, to_device(rows, logits.device))
             live = live[unfinished]
             forks, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])

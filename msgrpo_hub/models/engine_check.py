@@ -1,8 +1,7 @@
 """Decides which engine computes a model exactly, by comparing each with uncached passes of the model's own code.
 
-A recurrent state passes a check of one prompt and fails on a padded batch or a forked row, and a short prompt does not test a
-sliding window. The comparison therefore uses two prompts of different lengths, rows that fork, a tree of training, and prompts
-longer than the smallest window where the window matters.
+It compares two prompts of different lengths, rows that fork, a tree of training, and prompts longer than the smallest window if
+the window matters.
 
 Large models and models of 16 bits are compared by a float32 copy of their first layers, with the rows of the vocabulary that the
 prompt needs. In float32 a wrong mask or position differs by far more than rounding, and a few layers take a fraction of a second.
@@ -18,9 +17,10 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -58,28 +58,19 @@ Model = PreTrainedModel | PeftModel
 log = logging.getLogger(__name__)
 
 
+_FORWARDS: dict[str, Callable[[Model], FastForward]] = {
+    "fast": FastForward,
+    "plain": PlainForward,
+    "plain without cache": partial(PlainForward, cached=False),
+}
 _SLOWER = {
     "plain": "several times slower",
     "plain without cache": "many times slower, since its cache is inexact and each token computes all before it",
 }
+_KNOWN_LAYERS = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
 
-
-@dataclass(frozen=True)
-class Choice:
-    """A forward without its model."""
-
-    name: str
-    """`fast`, `plain` or `plain without cache`."""
-    split_head: bool = True
-    why: str = ""
-    """Why it is not the fastest forward."""
-
-    def forward(self, model: Model) -> FastForward:
-        """A new forward of this kind."""
-        made = FastForward(model) if self.name == "fast" else PlainForward(model, cached=self.name == "plain")
-        made.split_head = self.split_head
-        return made
-
+Choice = tuple[str, str]
+"""The name of a forward, and why it is not the fastest one."""
 
 _CHOSEN: WeakKeyDictionary[nn.Module, dict[tuple[EngineName, bool], Choice]] = WeakKeyDictionary()
 """The choices for a model, without and with regard to its windows."""
@@ -96,26 +87,28 @@ def choose_forward(model: Model, kind: EngineName, prompt: TokenIds, at_least: i
     """
     chosen, key, known = _CHOSEN.setdefault(model, {}), (kind, at_least > 0), None
     if key not in chosen:
-        stored = _result_file(model, kind, at_least) if _size(model) >= SMALL else None
+        stored = _result_file(model, kind, at_least) if base_of(model).num_parameters() >= SMALL else None
         if stored:
             with suppress(OSError, ValueError, TypeError):  # no result, or a damaged one
-                known = Choice(**json.loads(stored.read_text(encoding="utf-8")))
+                name, why = json.loads(stored.read_text(encoding="utf-8"))
+                known = str(name), str(why)
         chosen[key] = known or _compare(model, kind, prompt, at_least)
         if stored and not known:
             with suppress(OSError):  # a read-only home: the model is compared again next time
                 stored.parent.mkdir(parents=True, exist_ok=True)
-                write_json(stored, asdict(chosen[key]))
-        if chosen[key].why:
-            log.warning(chosen[key].why)
-    return chosen[key].forward(model)
+                write_json(stored, chosen[key])
+        if why := chosen[key][1]:
+            log.warning(why)
+    return _FORWARDS[chosen[key][0]](model)
 
 
 def _compare(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) -> Choice:
     """The first forward, in the order of speed, with the log-probabilities of the model's uncached passes."""
-    large, low = _size(model) >= SMALL, model.dtype in (torch.bfloat16, torch.float16)
+    config, training = base_of(model).config, model.training
+    large, low = base_of(model).num_parameters() >= SMALL, model.dtype in (torch.bfloat16, torch.float16)
+    other = sorted(set(config.get_text_config().to_dict().get("layer_types") or ()) - _KNOWN_LAYERS)
     if large:
         log.info("comparing the engine with the passes of %r, once for these weights and versions", base_of(model).name_or_path)
-    training = model.training
     model.eval()
     try:
         with torch.no_grad():
@@ -123,37 +116,25 @@ def _compare(model: Model, kind: EngineName, prompt: TokenIds, at_least: int) ->
             references = [_Reference.of(*(small or (model, prompt)), at_least)]
             if small and low:
                 references.append(_Reference.of(model, prompt[:SHORT], 0))
-            return _first_exact(model, kind, references)
+            refused = problem = ""
+            for name in _SLOWER if kind == "plain" else ("fast", *_SLOWER):
+                if name == "fast" and other:
+                    problem = f"it has {', '.join(other)} layers"
+                else:
+                    problem = next(filter(None, (reference.disagreement(name) for reference in references)), "")
+                if not problem:
+                    why = f"{config.model_type!r} samples and trains by the plain engine ({refused}): exact, but "
+                    return name, why + _SLOWER[name] if refused else ""
+                if kind == "fast":
+                    raise _unsupported(model, f"the fast engine cannot compute it exactly: {problem}", "use --engine auto")
+                refused = problem if name == "fast" else refused
+            raise _unsupported(model, problem, "use a causal language model")
     finally:
         model.train(training)
 
 
-def _first_exact(model: Model, kind: EngineName, references: Sequence[_Reference]) -> Choice:
-    """The first forward, in the order of speed, that computes all references."""
-    config, refused, problem = base_of(model).config, "", ""
-    kinds = set(config.get_text_config().to_dict().get("layer_types") or ())
-    other = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention", "attention"})
-    for name in _SLOWER if kind == "plain" else ("fast", *_SLOWER):
-        found = [(f"it has {', '.join(other)} layers", True)]
-        if not other or name != "fast":
-            found = [reference.disagreement(Choice(name)) for reference in references]
-        problem = next((text for text, _ in found if text), "")
-        if not problem:
-            why = f"{config.model_type!r} samples and trains by the plain engine ({refused}): exact, but {_SLOWER.get(name)}"
-            return Choice(name, all(split_head for _, split_head in found), why if refused else "")
-        if name == "fast":
-            refused = problem
-        if kind == "fast":
-            raise _unsupported(model, f"the fast engine cannot compute it exactly: {problem}", "use --engine auto")
-    raise _unsupported(model, problem, "use a causal language model")
-
-
 def _unsupported(model: Model, problem: str, advice: str) -> UserError:
     return UserError(f"models of type {base_of(model).config.model_type!r} are not supported ({problem}): {advice}")
-
-
-def _size(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 # ---- the stored result
@@ -189,25 +170,24 @@ def _miniature(model: Model, prompt: TokenIds) -> tuple[Model, TokenIds] | None:
     base = base_of(model)
     text = base.config.get_text_config()
     layers = next((m for m in base.modules() if isinstance(m, nn.ModuleList) and len(m) == text.num_hidden_layers), None)
-    if layers is None or getattr(base, "is_quantized", False) or getattr(base, "hf_device_map", None):
+    if layers is None or getattr(base, "is_quantized", False):
         return None
-    kinds: list[object] = []  # what distinguishes layers: their modules, and their entries in the lists of the configuration
     lists = [value for value in text.to_dict().values() if isinstance(value, list) and len(value) == len(layers)]
+    kinds = []  # what distinguishes layers: their modules, their entries in the lists of the configuration, their windows
     for index, layer in enumerate(layers):
         modules = [(name, type(part)) for name, part in layer.named_modules()]
-        entries = repr([value[index] for value in lists])
-        kinds.append((modules, entries, getattr(getattr(layer, "self_attn", None), "sliding_window", None)))
-    count = max(2, 1 + max(kinds.index(kind) for kind in kinds)) if _size(model) >= SMALL else len(layers)
+        window = getattr(getattr(layer, "self_attn", None), "sliding_window", None)
+        kinds.append((modules, [value[index] for value in lists], window))
+    count = max(2, 1 + max(kinds.index(kind) for kind in kinds)) if base_of(model).num_parameters() >= SMALL else len(layers)
     memo: dict[int, Any] = {}
     tokens = sorted(set(prompt))
-    embedding: Any = base.get_input_embeddings()
-    head: Any = base.get_output_embeddings()
+    embedding, head = cast(Any, base.get_input_embeddings()), cast(Any, base.get_output_embeddings())
     cut = isinstance(embedding, nn.Embedding) and type(head) is nn.Linear and head.bias is None
     if cut:
         for weight in (embedding.weight, head.weight):
             memo[id(weight)] = nn.Parameter(weight.detach()[tokens].float(), requires_grad=False)
-    kept = sum(p.numel() for p in base.parameters() if id(p) not in memo) - sum(map(_size, layers[count:]))
-    if 4 * kept > LARGEST_COPY:
+    left_out = {*memo, *map(id, nn.ModuleList(layers[count:]).parameters())}
+    if 4 * sum(p.numel() for p in base.parameters() if id(p) not in left_out) > LARGEST_COPY:
         return None
     try:
         memo[id(layers)] = copy.deepcopy(nn.ModuleList(layers[:count]), memo)
@@ -283,20 +263,18 @@ class _Reference:
                 allowed = max(allowed, OWN_ROUNDING * max(map(_difference, other.flatten(0, 1), self.log_p.flatten(0, 1))))
         return "" if difference <= allowed else f"{difference:.2g}"
 
-    def disagreement(self, choice: Choice) -> tuple[str, bool]:
-        """The first result of a forward that differs from uncached passes, in words; empty if none does. Also `split_head`."""
-        forward = choice.forward(self.model)
+    def disagreement(self, name: str) -> str:
+        """The first result of a forward that differs from uncached passes, in words; empty if none does."""
+        forward = _FORWARDS[name](self.model)
         for what, check in (("sampling", self._sampling), ("training", self._training)):
             try:
                 difference = check(forward)
-            except UserError as error:
-                return str(error), True
             except _ERRORS as error:
                 problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-                return f"{what} does not compute with shared keys and values: {problem}", True
+                return f"{what} does not compute with shared keys and values: {problem}"
             if problem := self.differs(difference):
-                return f"log-probabilities of {what} differ by {problem}", True
-        return "", forward.split_head
+                return f"log-probabilities of {what} differ by {problem}"
+        return ""
 
     def _sampling(self, forward: FastForward) -> float:
         """Prompts of two lengths, where the forward pads them, and rows that fork. The largest difference of a distribution."""
@@ -319,11 +297,7 @@ class _Reference:
         tree, pairs = forward.shares_prefixes, [(sequence[:-2], sequence[-2:]) for sequence in self.sequences]
         cut = min(len(self.sequences[2]) // 2, len(pairs[2][0]) - 1) if tree else 0
         batch, index = token_batch([pairs] if tree else [[pair] for pair in pairs], cut)
-        try:
-            ours = token_log_probs(self.model, batch, 1.0, tree=tree)
-        except (AttributeError, KeyError, TypeError):  # its head needs more of its body than the last hidden states
-            forward.split_head = False
-            ours = token_log_probs(self.model, batch, 1.0, tree=tree, split_head=False)
+        ours = token_log_probs(self.model, batch, 1.0, tree=tree)
         return _difference(ours[index], self.of_tokens.flatten())
 
 
@@ -334,22 +308,9 @@ def _difference(ours: Tensor, expected: Tensor) -> float:
 
 
 def _uncached(model: Model, sequences: Sequence[TokenIds], attention: str) -> Tensor:
-    """(sequences, 3, V) next-token log-probabilities at the last three positions, float32; equal lengths are one batch."""
+    """(sequences, 3, V) next-token log-probabilities at the last three positions of each sequence, in float32."""
     keep = {"logits_to_keep": 3} if "logits_to_keep" in inspect.signature(base_of(model).forward).parameters else {}
-    found: dict[int, Tensor] = {}
-    with eager(model) if attention == "eager" else attention_of(model, attention):
-        for length in {len(sequence) for sequence in sequences}:
-            batch = [k for k, sequence in enumerate(sequences) if len(sequence) == length]
-            ids = torch.tensor([sequences[k] for k in batch], device=model.device)
-            logits = model(input_ids=ids, use_cache=False, **keep).logits[:, -3:]
-            found |= zip(batch, torch.log_softmax(logits.float(), -1), strict=True)
-    return torch.stack([found[k] for k in range(len(sequences))])
-
-
-@contextmanager
-def eager(model: Model) -> Iterator[None]:
-    """Eager attention where the model can be switched to it; its own otherwise."""
-    with ExitStack() as stack:
-        with suppress(UserError, ValueError):
-            stack.enter_context(attention_of(model, "eager"))
-        yield
+    with attention_of(model, attention):
+        inputs = [torch.tensor([sequence], device=model.device) for sequence in sequences]
+        logits = [model(input_ids=ids, use_cache=False, **keep).logits[0, -3:].float() for ids in inputs]
+    return torch.log_softmax(torch.stack(logits), -1)

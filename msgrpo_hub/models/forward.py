@@ -10,9 +10,10 @@ states: prompts of equal length are one batch. If the model's cache cannot copy 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -20,8 +21,9 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.cache_utils import Cache
 
-from msgrpo_hub.models.attention import ACTING, RowCache, SharedPrefix, attention_of, base_of
+from msgrpo_hub.models.attention import ACTING, RowLayer, additive, attention_of, base_of
 from msgrpo_hub.models.devices import sixteen_bits, to_device
 from msgrpo_hub.models.sampling import IntArray, TokenIds
 from msgrpo_hub.models.token_tree import common_prefix
@@ -35,14 +37,15 @@ class Rows:
     """The rows of a batch: one for each distinct partial reply."""
 
     forward: FastForward
-    cache: RowCache | OwnCache
+    cache: Any
+    """The keys and values of each row: a `Cache` of `RowLayer`s, or an `OwnCache`."""
     visible: Tensor
     """(U, length) false at padding."""
 
     def select(self, rows: IntArray) -> None:
         """Keeps these rows, in this order; a row may be selected several times."""
         selected = to_device(rows, self.visible.device)
-        self.cache.select(selected)
+        self.cache.reorder_cache(selected)
         self.visible = self.visible[selected]
 
     def step(self, tokens: IntArray) -> Tensor:
@@ -61,22 +64,20 @@ class FastForward:
         shares_prefixes: whether equal prefixes are computed once, also in training.
         prefix: tokens of the shared prefix. It depends only on the prompts of a call.
         rows: number of rows passed to the model.
-        split_head: whether training computes the model's head apart from its body.
     """
 
     name = "fast"
     shares_prefixes = True
-    new_cache: type[RowCache | OwnCache] = RowCache
+    new_cache: Callable[[], Any] = staticmethod(partial(Cache, layer_class_to_replicate=RowLayer))
 
     def __init__(self, model: PreTrainedModel | PeftModel) -> None:
-        self.model, self.rows, self.split_head = model, 0, True
-        self._is_acting = False
+        self.model, self.rows, self._is_acting = model, 0, False
         self.forget()
 
     def forget(self) -> None:
         """Drops everything computed from the weights, because they have changed."""
         self.prefix: TokenIds = ()
-        self._prefix_cache: RowCache | None = None
+        self._prefix_cache: Cache | None = None
 
     @contextmanager
     def acting(self) -> Iterator[None]:
@@ -104,7 +105,7 @@ class FastForward:
             return
         self.forget()  # in case the pass below is interrupted
         if shared:
-            cache = RowCache()
+            cache = self.new_cache()
             ids = torch.tensor([prompts[0][:shared]], device=self.model.device)
             causal = torch.ones(1, shared, shared, dtype=torch.bool, device=ids.device).tril()
             self.run(ids, causal, torch.arange(shared, device=ids.device)[None], cache)
@@ -137,16 +138,15 @@ class FastForward:
         `visible` (U, tokens or 1, length) says which of its row's tokens each new token attends to.
         """
         self.rows += len(token_ids)
-        dtype = self.model.dtype
-        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, torch.finfo(dtype).min)
         with sixteen_bits(self.model):
             output = self.model(
                 input_ids=token_ids,
-                attention_mask=mask[:, None],
+                attention_mask=additive(visible, self.model.dtype)[:, None],
                 position_ids=positions,
                 past_key_values=cache,
                 logits_to_keep=1,
-                shared_prefix=None if self._prefix_cache is None else SharedPrefix(self._prefix_cache, positions),
+                shared_prefix=self._prefix_cache,
+                query_positions=positions,
             )
         logits: Tensor = output.logits[:, -1]
         return logits
@@ -158,7 +158,7 @@ class OwnCache:
     value: Any = None
     token_ids: Any = None
 
-    def select(self, rows: Tensor) -> None:
+    def reorder_cache(self, rows: Tensor) -> None:
         """Keeps these rows, in this order."""
         self.token_ids = self.token_ids[rows]
         if self.value is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -21,11 +21,11 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.fields import Count, Range, check_fields
 from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.models.adapters import load_adapter
-from msgrpo_hub.models.context import PromptLength, check_context, context_limit, prompt_lengths
-from msgrpo_hub.models.devices import check_device, default_threads
+from msgrpo_hub.models.context import check_context, context_limit
+from msgrpo_hub.models.devices import SMALL_MODEL, check_device
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.load_options import DeviceMap, Dtype, EngineName, ReplyLength, Temperature, TopK, TopP
+from msgrpo_hub.models.load_options import Dtype, EngineName, ReplyLength, Temperature, TopK, TopP
 from msgrpo_hub.models.loading import load_base, open_model
 from msgrpo_hub.models.sampling import TokenIds
 
@@ -82,7 +82,6 @@ class LanguageModel:
         dtype: Dtype = "auto",
         device: str = "auto",
         load_in_4bit: bool = False,
-        device_map: DeviceMap = "none",
         engine: EngineName = "auto",
         chat_template: str | None = None,
         temperature: float = 1.0,
@@ -95,6 +94,8 @@ class LanguageModel:
     ) -> LanguageModel:
         """Loads a model from the Hub or a folder.
 
+        The other arguments are as in the class.
+
         Args:
             repo_or_path: a base model, a LoRA adapter (its base is loaded at the revision that the adapter's config
                 names), or `pocket`, the built-in base.
@@ -103,17 +104,12 @@ class LanguageModel:
             dtype: type of the base weights; `auto` is the checkpoint's type.
             device: such as `cpu` or `cuda`; `auto` is the GPU, or the CPU without one and for small models.
             load_in_4bit: quantise the linear layers to 4 bits with bitsandbytes.
-            device_map: `auto` spreads the layers over GPUs, CPU and disk; such a model cannot be trained.
             engine: `fast` shares prefixes, `plain` uses the model's own forward; `auto` is fast where that is exact.
             chat_template: a file with a Jinja chat template, in place of the adapter's or else the base's.
-            temperature: sampling temperature; 0 is greedy.
-            max_new_tokens: largest number of tokens per reply.
             prompt_format: overrides the format stored with the adapter.
             expected_prompts: the model's prompt format, or None → long prompts of the games to be played; they are checked
                 against the model's context before the weights are loaded.
             chat_template_kwargs: variables of the chat template; override the adapter's.
-            top_k: number of tokens that are sampled from; 0 is all.
-            top_p: probability of the tokens that are sampled from; 1 is all.
 
         Raises:
             UserError: the model, adapter or template cannot be found or do not fit together, or the context is too short.
@@ -130,8 +126,8 @@ class LanguageModel:
         if expected_prompts:
             prompts, limit = expected_prompts(files.prompt_format), context_limit(files.config)
             base = POCKET if files.base.folder == pocket_path() else files.base.source
-            check_context(files.encoder, prompts, prompt_lengths(files.encoder, prompts), limit, max_new_tokens, base)
-        model = load_base(files.base, files.config, dtype, device, load_in_4bit=load_in_4bit, device_map=device_map)
+            check_context(files.encoder, prompts, limit, max_new_tokens, base, known=False)
+        model = load_base(files.base, files.config, dtype, device, load_in_4bit=load_in_4bit)
         loaded = cls(
             load_adapter(model, files.adapter) if files.adapter else model,
             files.tokenizer,
@@ -143,7 +139,7 @@ class LanguageModel:
             prompt_format=files.prompt_format,
             chat_template_kwargs=files.chat_template_kwargs,
             engine_name=engine,
-            threads=default_threads(model.num_parameters()),
+            threads=1 if model.num_parameters() < SMALL_MODEL else None,
         )
         if added := loaded.engine.end_ids - end_tokens(model, files.tokenizer):
             token = files.tokenizer.decode(list(added))
@@ -173,17 +169,10 @@ class LanguageModel:
         """A context for a set of episodes: logits are cached, and LoRA is merged into its base."""
         return self.engine.caching(merge=True)
 
-    def chosen_engine(self, prompts: Sequence[Prompt]) -> str:
-        """The engine for these prompts: `fast`, `plain` or `plain without cache`. The longest prompt decides."""
-        longest = max(self.encode(prompts), key=len)
-        return self.engine.choose(longest, self.max_new_tokens).name
-
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
         """The token ids of prompts, through the chat template. Raises `UserError` if a prompt and a reply may not fit."""
-        encoded = self.encoder.encode(prompts)
-        lengths = [PromptLength(len(ids), 0) for ids in encoded]
-        check_context(self.encoder, prompts, lengths, self.context_limit, self.max_new_tokens, self.name)
-        return encoded
+        check_context(self.encoder, prompts, self.context_limit, self.max_new_tokens, self.name)
+        return self.encoder.encode(prompts)
 
     def render(self, prompts: Sequence[Prompt]) -> list[str]:
         """The prompts as texts, through the chat template."""
@@ -191,13 +180,11 @@ class LanguageModel:
 
     def adapter_effect(self) -> float:
         """The largest difference, in nats, that the adapter makes to the next-token log-probabilities after `probe_prompt`."""
-        [ids] = self.encode([probe_prompt(self)])
-        row = torch.tensor([ids], device=self.model.device)
-        with torch.no_grad():
-            adapted = torch.log_softmax(self.model(row).logits[0, -1].float(), dim=-1)
-            with cast(PeftModel, self.model).disable_adapter():
-                plain = torch.log_softmax(self.model(row).logits[0, -1].float(), dim=-1)
-        return float((adapted - plain).abs().max())
+        row, found = torch.tensor(self.encode([probe_prompt(self)]), device=self.model.device), []
+        for around in (nullcontext(), cast(PeftModel, self.model).disable_adapter()):
+            with torch.no_grad(), around:
+                found.append(torch.log_softmax(self.model(row).logits[0, -1].float(), dim=-1))
+        return float((found[0] - found[1]).abs().max())
 
 
 def probe_prompt(agent: LanguageModel) -> Prompt:

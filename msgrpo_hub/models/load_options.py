@@ -9,7 +9,6 @@ from msgrpo_hub.fields import Range, check_fields
 
 Device = Literal["auto", "cpu", "cuda", "mps", "xpu"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-DeviceMap = Literal["none", "auto"]
 EngineName = Literal["auto", "fast", "plain"]
 
 Temperature = Annotated[float, Range(0, 1000)]
@@ -30,8 +29,6 @@ class LoadOptions:
     """Type of the weights; `auto` is the type that they are stored in."""
     load_in_4bit: bool = False
     """Quantise the linear layers to 4 bits (NF4) with bitsandbytes: a quarter of the memory of 16 bits."""
-    device_map: DeviceMap = "none"
-    """`auto` spreads a model over all GPUs, CPU memory and disk, if it is larger than one card."""
 
     def __post_init__(self) -> None:
         check_fields(self)

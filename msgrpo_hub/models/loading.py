@@ -25,7 +25,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-from transformers.utils.logging import disable_progress_bar as hide_progress_bars
 
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
 from msgrpo_hub.downloads.fetching import (
@@ -45,16 +44,14 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_templates import THINKING_OFF, read_template
 from msgrpo_hub.models.devices import choose_device, gpu
 from msgrpo_hub.models.encoding import PromptEncoder
-from msgrpo_hub.models.load_options import DeviceMap, Dtype
+from msgrpo_hub.models.load_options import Dtype
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # the default asks the user
 
 log = logging.getLogger(__name__)
 
-__all__ = ["ModelFiles", "hide_progress_bars", "load_base", "open_model", "unusable"]
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ModelFiles:
     """The files of a base model and of an optional adapter, fetched and checked."""
 
@@ -108,27 +105,13 @@ def open_model(
     if not chosen and (off := encoder.template.thinking_off()):
         switches |= off
         encoder = PromptEncoder(tokenizer, switches, source)
-        log.warning(
-            "%s: the model's own thinking is limited with %s, because replies are short; --chat-template-kwargs changes it",
-            base.source,
-            json.dumps(off),
-        )
-    return ModelFiles(
-        base=base,
-        adapter=added,
-        tokenizer=tokenizer,
-        config=config,
-        prompt_format=prompt_format,
-        chat_template_kwargs=switches,
-        encoder=encoder,
-    )
+        reason = "because replies are short; --chat-template-kwargs changes it"
+        log.warning("%s: the model's own thinking is limited with %s, %s", base.source, json.dumps(off), reason)
+    return ModelFiles(base, added, tokenizer, config, prompt_format, switches, encoder)
 
 
 def _fetch_both(name: str, revision: str | None, adapter: str | None) -> tuple[Fetched, Fetched | None]:
-    """Fetches a base and optionally an adapter, each at its own commit. An adapter's settings name the commit of its base.
-
-    Raises `UserError` if one of them cannot be fetched, or is not the kind of model it was passed as.
-    """
+    """Fetches a base and optionally an adapter, each at its own commit. An adapter's settings name the commit of its base."""
     name, revision = split_revision(name, revision)
     listing = list_files(source := located(name), revision)
     if adapter:
@@ -172,10 +155,8 @@ def _load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, Pretrained
 def _adapter_tokenizer(found: Fetched, base: PreTrainedTokenizerBase, config: PretrainedConfig) -> PreTrainedTokenizerBase:
     """The tokenizer and chat template of an adapter: each is the adapter's own if it has one.
 
-    TRL and Unsloth save a tokenizer with every adapter. A tokenizer equal to the base's is not used.
-
-    The chat template of the base's tokenizer may be replaced. Raises `UserError` if the tokenizer cannot be loaded, or has
-    tokens that the base has no embedding for.
+    TRL and Unsloth save a tokenizer with every adapter. One equal to the base's is not used. The chat template of the base's
+    tokenizer may be replaced. Raises `UserError` if a tokenizer cannot be loaded, or has tokens without an embedding.
     """
     if not any((found.folder / name).exists() for name in VOCABULARIES):
         if (template := found.folder / TEMPLATE).exists():
@@ -220,15 +201,12 @@ def load_base(
     device: str = "auto",
     *,
     load_in_4bit: bool = False,
-    device_map: DeviceMap = "none",
 ) -> PreTrainedModel:
     """Loads the weights of a base and names the model after its source.
 
     `LoadOptions` explains the options. Raises `UserError` if the files are not a model that generates text, or the options
-    do not fit together or this machine.
+    do not fit this machine.
     """
-    if device_map == "auto" and device != "auto":
-        raise UserError(f"device = {device!r} with a device map, which places the layers itself: expected one of them")
     if load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
         raise UserError("loading in 4 bits needs bitsandbytes, which is not installed: run `pip install 'msgrpo-hub[quantized]'`")
     text, image_text = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING, type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
@@ -240,8 +218,6 @@ def load_base(
         options[name] = given if given in ("eager", "sdpa") else None
         if given != options[name]:
             log.warning("%r asks for %s = %r: loaded with 'sdpa' or 'eager' instead", found.source, name, given)
-    if device_map == "auto":
-        options["device_map"] = "auto"
     if load_in_4bit:  # the other weights and the products have the given type, by default bfloat16, as in QLoRA
         computed = options["dtype"] = torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)
         settings: Any = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=computed)
@@ -255,14 +231,12 @@ def load_base(
     model, report = loaded
     if report["missing_keys"]:  # transformers would initialise them at random
         raise unusable(found, ValueError(f"{len(report['missing_keys'])} of its layers have no weights"))
-    if model.device.type == "meta":
-        raise UserError(f"no layer of {found.source!r} fits into memory: expected a smaller model, or one in fewer bits")
     model.name_or_path = model.config._name_or_path = found.source
     if load_in_4bit:
         for layer in model.modules():
             if hasattr(layer, "support_avx512bf16_for_cpu"):  # sampling would repack weights, which then cannot be trained
                 cast(Any, layer).support_avx512bf16_for_cpu = False
-    elif device_map == "none":
+    else:
         model = model.to(choose_device(device, model.num_parameters()))
     return cast(PreTrainedModel, model.eval().requires_grad_(False))
 

@@ -9,9 +9,9 @@ backward pass, so that no two chunks exist at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
+from msgrpo_hub.models.attention import TRAINING, additive, attention_of, base_of
 from msgrpo_hub.models.devices import sixteen_bits
 from msgrpo_hub.models.sampling import TokenIds
-from msgrpo_hub.models.token_tree import IntArray, TokenTree, build_tree, prefix_inputs, tree_inputs
+from msgrpo_hub.models.token_tree import IntArray, TokenTree, build_tree, tree_inputs
 
 # Shapes: N generated tokens, K distinct ones.
 
@@ -41,7 +41,7 @@ class TokenBatch:
     prefix: TokenIds
     trees: list[TokenTree]
     slots: Tensor
-    """(K,) the position, in the sequence of `prefix_inputs`, whose output predicts each token."""
+    """(K,) the position, in the prefix and the padded trees, whose output predicts each token."""
     targets: Tensor
     """(K,) the tokens."""
 
@@ -74,9 +74,7 @@ def token_batch(bins: Sequence[Sequence[Pair]], prefix: int) -> tuple[TokenBatch
     return TokenBatch(pairs[0][0][:prefix], trees, slots, distinct), index
 
 
-def token_log_probs(
-    model: PreTrainedModel | PeftModel, batch: TokenBatch, temperature: float, *, tree: bool = True, split_head: bool = True
-) -> Tensor:
+def token_log_probs(model: PreTrainedModel | PeftModel, batch: TokenBatch, temperature: float, *, tree: bool = True) -> Tensor:
     """(K,) log p(target | its context), in float32, under the distribution that sampling uses.
 
     Args:
@@ -84,56 +82,44 @@ def token_log_probs(
         batch: the tokens; without `tree`, its prefix is empty and each of its trees is one sequence.
         temperature: divides the logits; 0 counts as 1.
         tree: whether the model attends along trees, or computes each sequence as a padded row through its own attention.
-        split_head: whether its head can be computed apart from its body; otherwise all logits exist at once.
     """
-    base = base_of(model)
+    base, prefix = base_of(model), len(batch.prefix)
     slots, rows = batch.slots.to(model.device).unique(return_inverse=True)
     targets = batch.targets.to(model.device)
-    part = base.base_model if split_head else base
-    with sixteen_bits(model):
-        if tree:
-            inputs = prefix_inputs(batch.prefix, batch.trees, model.dtype, model.device)
-            with attention_of(model, TRAINING):
-                output = part(**inputs, use_cache=False)
-        else:  # padded on the right: later tokens do not change earlier ones
-            assert not batch.prefix
-            output = part(input_ids=tree_inputs(batch.trees, model.device)["input_ids"], use_cache=False)
-
-    if not split_head:
-        logits = output.logits.flatten(0, 1)[slots].float()
-        return torch.log_softmax(logits / (temperature or 1.0), -1)[rows, targets]
+    inputs = tree_inputs(batch.trees, model.device)
+    if tree:  # for `tree_attention`: the prefix of P tokens, then B trees of L nodes each
+        first = torch.tensor(batch.prefix, dtype=torch.long, device=model.device)
+        places, visible = inputs["position_ids"] + prefix, inputs["attention_mask"]
+        inputs = {
+            "input_ids": torch.cat([first, inputs["input_ids"].flatten()])[None],  # (1, P + B·L)
+            "position_ids": torch.cat([torch.arange(prefix, device=model.device), places.flatten()])[None],
+            "attention_mask": additive(visible, model.dtype),  # (B, 1, L, L)
+            "tree_positions": places,  # (B, L)
+        }
+    else:  # padded on the right: later tokens do not change earlier ones
+        assert not prefix
+        inputs = {"input_ids": inputs["input_ids"]}
+    with sixteen_bits(model), attention_of(model, TRAINING) if tree else nullcontext():
+        output = base.base_model(**inputs, use_cache=False)
     hidden = output.last_hidden_state.flatten(0, 1)[slots]
-    size = max(1, CHUNK_BYTES // (4 * base.config.get_text_config().vocab_size))
-    chosen, log_probs = [], []
+    name, body = base.base_model_prefix, base.base_model
 
     def of_chunk(chunk: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
-        logits = _head(base, output, chunk).float()
+        """Calls the model with a body that returns these states: its head may do more than a product, such as softcapping."""
+        fixed, states = nn.Module(), copy(output)
+        states["last_hidden_state"] = chunk[None]
+        fixed.forward = lambda *_, **__: states
+        setattr(base, name, fixed)
+        try:
+            logits = base(inputs_embeds=chunk[None], use_cache=False).logits[0].float()
+        finally:
+            setattr(base, name, body)
         return torch.log_softmax(logits / (temperature or 1.0), -1)[rows, targets]
 
+    size = max(1, CHUNK_BYTES // (4 * base.config.get_text_config().vocab_size))
+    chosen, log_probs = [], []
     for number, chunk in enumerate(hidden.split(size)):
         mine = (rows // size == number).nonzero()[:, 0]
         chosen.append(mine)
         log_probs.append(checkpoint(of_chunk, chunk, rows[mine] - number * size, targets[mine], use_reentrant=False))
     return torch.cat(log_probs)[torch.cat(chosen).argsort()]
-
-
-def _head(base: PreTrainedModel, body_output: Any, hidden: Tensor) -> Tensor:
-    """The logits of some hidden states, (tokens, vocabulary), with everything this model does to them (such as softcapping).
-
-    Calls the model with a body that returns the given states.
-
-    Args:
-        base: a causal language model.
-        body_output: the output of its body.
-        hidden: (tokens, width) some of the last hidden states.
-    """
-    name, body, output = base.base_model_prefix, base.base_model, copy(body_output)
-    output["last_hidden_state"] = hidden[None]
-    fixed = nn.Module()
-    fixed.forward = lambda *_, **__: output
-    setattr(base, name, fixed)
-    try:
-        logits: Tensor = base(inputs_embeds=hidden[None], use_cache=False).logits
-    finally:
-        setattr(base, name, body)
-    return logits[0]

@@ -5,8 +5,9 @@ A token is the inverse of the cumulative distribution at one uniform number from
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,56 +41,38 @@ class Sample:
     """Number of samples within `NEAR` of a rounding boundary."""
 
 
+@dataclass
 class Replies:
-    """A batch of growing replies, each with its own random generator.
+    """A batch of growing replies.
 
     The samples of a position are one column over all replies, so that a step costs no Python per reply beyond its random number.
-
-    Args:
-        prompts: the prompts.
-        rngs: the generator of each reply; a token takes one number.
-        temperature: see `draw_tokens`, as for `top_k` and `top_p`.
-        max_new_tokens: the length at which a reply is truncated.
-        end_ids: tokens that end a reply.
-        top_k: number of tokens that are sampled from.
-        top_p: probability of the tokens that are sampled from.
     """
 
-    def __init__(
-        self,
-        prompts: Sequence[TokenIds],
-        rngs: Sequence[np.random.Generator],
-        temperature: float,
-        max_new_tokens: int,
-        end_ids: frozenset[int],
-        top_k: int = 0,
-        top_p: float = 1.0,
-    ) -> None:
-        self.prompts = prompts
-        self.temperature, self.max_new_tokens, self.top_k, self.top_p = temperature, max_new_tokens, top_k, top_p
-        self._rngs = rngs
-        self._ends = np.array(sorted(end_ids), np.int64)
-        self._columns: list[FloatArray] = []  # of each position: (4, replies) token, log p, entropy, near; -1 if not sampled
+    prompts: Sequence[TokenIds]
+    rngs: Sequence[np.random.Generator]
+    """The generator of each reply; a token takes one number."""
+    temperature: float
+    max_new_tokens: int
+    """The length at which a reply is truncated."""
+    end_ids: frozenset[int]
+    top_k: int = 0
+    top_p: float = 1.0
+    columns: list[FloatArray] = field(default_factory=list)
+    """Of each position: (4, replies) token, log p, entropy, near; -1 if not sampled."""
 
     def append_tokens(self, live: IntArray, position: int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
-        """Samples the tokens at a position; a reply that already has a token there keeps it.
+        """Samples the tokens at a position, from 0; a reply that already has a token there keeps it.
 
-        Args:
-            live: (live,) indices of the replies.
-            position: from 0.
-            logits: (rows, vocabulary), in any floating type.
-            rows: (live,) the row of each reply.
-
-        Returns:
-            The tokens, (live,), and the unfinished replies, as positions in `live`.
+        `live` holds the indices of the replies, and `rows` the row of each in the logits, (rows, vocabulary). Returns the tokens,
+        (live,), and the unfinished replies, as positions in `live`.
         """
-        if position == len(self._columns):
-            self._columns.append(np.full((4, len(self._rngs)), -1.0))
-        column = self._columns[position]
+        if position == len(self.columns):
+            self.columns.append(np.full((4, len(self.rngs)), -1.0))
+        column = self.columns[position]
         short = np.flatnonzero(column[0, live] < 0)
         if len(short):
             drawn = live[short]
-            uniforms = [self._rngs[i].random() for i in drawn.tolist()]
+            uniforms = [self.rngs[i].random() for i in drawn.tolist()]
             of_reply = rows if len(short) == len(live) else rows[to_device(short, rows.device)]
             sampled = draw_tokens(logits, of_reply, uniforms, self.temperature, self.top_k, self.top_p)
             found = torch.stack([values.double() for values in sampled]).cpu().numpy()  # the one transfer of a step from a GPU
@@ -97,14 +80,14 @@ class Replies:
                 raise not_finite()
             column[:, drawn] = found
         tokens = column[0, live].astype(np.int64)
-        ended = (tokens[:, None] == self._ends).any(1) | (position + 1 == self.max_new_tokens)
+        ended = np.isin(tokens, [*self.end_ids]) | (position + 1 == self.max_new_tokens)
         return tokens, np.flatnonzero(~ended)
 
     def samples(self) -> list[Sample]:
         """The replies. All of them have ended."""
-        if not self._columns:
+        if not self.columns:
             return []
-        tokens, log_probs, entropies, near = np.stack(self._columns, axis=2)  # each (replies, positions)
+        tokens, log_probs, entropies, near = np.stack(self.columns, axis=2)  # each (replies, positions)
         samples = []
         for prompt, *row, draws in zip(self.prompts, tokens, log_probs, entropies, near, strict=True):
             ids, log_p, spread = (values[row[0] >= 0].tolist() for values in row)
@@ -114,29 +97,31 @@ class Replies:
                     token_ids=tuple(map(int, ids)),
                     log_probs=tuple(log_p),
                     entropies=tuple(spread),
-                    finish="stop" if ids[-1] in self._ends else "length",
+                    finish="stop" if ids[-1] in self.end_ids else "length",
                     near_draws=int((draws > 0).sum()),
                 )
             )
         return samples
 
 
+@dataclass
 class GivenReplies:
-    """Replies with given tokens, (prompt, tokens) each. `log_probs` holds their log-probabilities at temperature 1, in nats."""
+    """Replies with given tokens."""
 
-    def __init__(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> None:
-        self.prompts, self._tokens = [prompt for prompt, _ in pairs], [tokens for _, tokens in pairs]
-        self.log_probs: list[list[float]] = [[] for _ in pairs]
+    prompts: Sequence[TokenIds]
+    tokens: Sequence[TokenIds]
+    log_probs: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Of each reply, the log-probabilities of its tokens at temperature 1, in nats."""
 
     def append_tokens(self, live: IntArray, position: int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
         """Records the tokens at a position, as `Replies.append_tokens` samples them."""
-        tokens = np.array([self._tokens[i][position] for i in live], np.int64)
+        tokens = np.array([self.tokens[i][position] for i in live], np.int64)
         log_p = torch.log_softmax(logits.float(), -1)[rows, to_device(tokens, logits.device)]
         if log_p.isnan().any():
             raise not_finite()
         for i, value in zip(live.tolist(), log_p.tolist(), strict=True):
             self.log_probs[i][position:] = [value]
-        return tokens, np.flatnonzero([position + 1 < len(self._tokens[i]) for i in live])
+        return tokens, np.flatnonzero([position + 1 < len(self.tokens[i]) for i in live])
 
 
 def not_finite() -> UserError:
@@ -174,8 +159,7 @@ def draw_tokens(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Samples one token per sample from the distribution of its row.
 
-    Probabilities are computed in float32 and summed in float64. Devices that may lack float64 hand their logits to the CPU, so
-    that equal logits give equal tokens everywhere.
+    Probabilities are computed in float32 and summed in float64, on the CPU where a device may lack float64.
 
     Args:
         logits: (rows, vocabulary), in any floating type.
@@ -232,9 +216,8 @@ def _draw(
 def _inverse(p: Tensor, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """The inverse of the cumulative distributions of p, (rows, vocabulary), at the uniforms, (samples,) in float64.
 
-    Returns:
-        Each sample's token, and whether the sample is within `NEAR` of an end of the token's interval, (samples,) each. 0 and the
-        sum of all do not count as ends, since no token lies beyond them.
+    Returns each sample's token, and whether the sample is within `NEAR` of an end of the token's interval. 0 and the sum of all
+    are no such ends, since no token lies beyond them.
     """
     cumulative = p.double().cumsum(-1)
     total = cumulative[rows, -1]

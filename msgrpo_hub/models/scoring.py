@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import numpy as np
 
 from msgrpo_hub.agent.policy import Prompt
-from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import NEAR, Completion
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.language_model import LanguageModel
@@ -19,7 +16,6 @@ TIE = 1e-9
 """Log-probabilities that differ by at most this, in nats, count as equal."""
 
 
-@dataclass(frozen=True)
 class ScorePolicy:
     """Replies with the legal action whose reply is most likely. Every reply parses.
 
@@ -32,11 +28,9 @@ class ScorePolicy:
     comes first in the game's order. Nothing is random, and the model's temperature has no effect.
     """
 
-    language_model: LanguageModel
-
-    def caching(self) -> AbstractContextManager[None]:
-        """As `LanguageModel.caching`."""
-        return self.language_model.caching()
+    def __init__(self, language_model: LanguageModel) -> None:
+        self.language_model, self.prompt_format = language_model, language_model.prompt_format
+        self.caching = language_model.caching
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
         """One reply per prompt; the generators are not used.
@@ -58,7 +52,10 @@ class ScorePolicy:
         scores = self.language_model.engine.score(prompt_ids, [[tokens[reply] for reply in replies] for replies in candidates])
         completions = []
         for ids, replies, log_probs in zip(prompt_ids, candidates, scores, strict=True):
-            best, is_close = first_best([sum(token_log_probs) for token_log_probs in log_probs])
+            sums = [sum(token_log_probs) for token_log_probs in log_probs]
+            highest = max(sums)
+            best = next(i for i, score in enumerate(sums) if score >= highest - TIE)
+            is_close = sum(score > highest - NEAR for score in sums) > 1  # another rounding may choose another
             completions.append(
                 Completion(
                     text=replies[best],
@@ -70,26 +67,8 @@ class ScorePolicy:
             )
         return completions
 
-    @property
-    def prompt_format(self) -> PromptFormat | None:
-        """The model's prompt format."""
-        return self.language_model.prompt_format
-
 
 def candidate_replies(prompt: Prompt) -> list[str]:
     """The replies to compare: one per legal action, or one per action if none is legal."""
     actions = prompt.game.legal_actions(prompt.state) or prompt.game.actions
     return [prompt.prompt_format.reply(action) for action in actions]
-
-
-def first_best(scores: Sequence[float]) -> tuple[int, bool]:
-    """The index of the highest score, the first of ties, and whether another rounding may choose another.
-
-    That is so if the two highest scores are within `NEAR` nats.
-
-    >>> first_best([-2.0, -1.0 - 1e-12, -1.0]), first_best([-2.0, -1.0, -1.1])
-    ((1, True), (1, False))
-    """
-    highest = max(scores)
-    first = next(i for i, score in enumerate(scores) if score >= highest - TIE)
-    return first, sum(score > highest - NEAR for score in scores) > 1

@@ -44,9 +44,7 @@ def build_tree(sequences: Sequence[Sequence[int]]) -> TokenTree:
     >>> tree.token_ids.tolist(), tree.ends.tolist(), tree.paths[0].tolist()
     ([7, 8, 5, 9], [4, 4, 3, 4], [0, 1, 3])
     """
-    tokens: list[int] = []
-    depths: list[int] = []
-    ends: list[int] = []
+    tokens, depths, ends = list[int](), list[int](), list[int]()
     paths: list[IntArray] = [np.empty(0, dtype=np.int64)] * len(sequences)
     path: list[int] = []
     previous: Sequence[int] = ()
@@ -65,7 +63,7 @@ def build_tree(sequences: Sequence[Sequence[int]]) -> TokenTree:
         previous = sequence
     for node in path:
         ends[node] = len(tokens)
-    return TokenTree(np.array(tokens, dtype=np.int64), np.array(depths, dtype=np.int64), np.array(ends, dtype=np.int64), paths)
+    return TokenTree(*(np.array(values, dtype=np.int64) for values in (tokens, depths, ends)), paths)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
@@ -87,35 +85,11 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
 def tree_inputs(trees: Sequence[TokenTree], device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """The model inputs of trees, padded to the largest: ids and positions (B, N), boolean mask (B, 1, N, N)."""
     length = max(len(tree) for tree in trees)
-    token_ids = torch.zeros(len(trees), length, dtype=torch.long)
-    depths = torch.zeros_like(token_ids)
-    ends = torch.zeros_like(token_ids)
+    padded = torch.zeros(3, len(trees), length, dtype=torch.long)
     for row, tree in enumerate(trees):
-        token_ids[row, : len(tree)] = torch.from_numpy(tree.token_ids)
-        depths[row, : len(tree)] = torch.from_numpy(tree.depths)
-        ends[row, : len(tree)] = torch.from_numpy(tree.ends)
-    token_ids, depths, ends = token_ids.to(device), depths.to(device), ends.to(device)
+        padded[:, row, : len(tree)] = torch.from_numpy(np.stack([tree.token_ids, tree.depths, tree.ends]))
+    token_ids, depths, ends = padded.to(device)
     node = torch.arange(length, device=device)
     ancestor = (node[None, None, :] <= node[None, :, None]) & (node[None, :, None] < ends[:, None, :])
     ancestor |= torch.eye(length, dtype=torch.bool, device=device)  # padding attends to itself, so that no mask row is empty
     return {"input_ids": token_ids, "position_ids": depths, "attention_mask": ancestor[:, None]}
-
-
-def prefix_inputs(
-    prefix: Sequence[int], trees: Sequence[TokenTree], dtype: torch.dtype, device: torch.device | str
-) -> dict[str, Tensor]:
-    """The model inputs for `tree_attention`: a prefix of P tokens, then B trees that continue it, padded to L nodes each.
-
-    Ids and positions are (1, P + B·L); the additive mask is (B, 1, L, L), and the positions of the trees are (B, L).
-    """
-    branches = tree_inputs(trees, device)
-    first = torch.tensor(prefix, dtype=torch.long, device=device)
-    of_trees = branches["position_ids"] + len(prefix)
-    positions = torch.cat([torch.arange(len(prefix), device=device), of_trees.flatten()])
-    visible = branches["attention_mask"]
-    return {
-        "input_ids": torch.cat([first, branches["input_ids"].flatten()])[None],
-        "position_ids": positions[None],
-        "attention_mask": torch.zeros_like(visible, dtype=dtype).masked_fill_(~visible, torch.finfo(dtype).min),
-        "tree_positions": of_trees,
-    }

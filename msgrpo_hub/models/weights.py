@@ -6,7 +6,7 @@ import platform
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -47,7 +47,7 @@ def weights_version(model: nn.Module) -> tuple[object, ...]:
 def without_adapter(model: nn.Module, kinds: tuple[type, ...] = (BaseTunerLayer, AuxiliaryTrainingWrapper)) -> Iterator[None]:
     """Turns the model into its base, without gradients; `kinds` are the PEFT layers that are switched off.
 
-    PEFT's own context also visits and freezes every matrix: with 250 layers that takes as long as a forward pass.
+    PEFT's own context also visits and freezes every matrix, which takes as long as a forward pass.
     """
     layers: list[Any] = [module for module in model.modules() if isinstance(module, kinds)]
     on = [layer for layer in layers if not layer._disable_adapters]
@@ -66,9 +66,8 @@ def merged(model: nn.Module) -> Iterator[None]:
     """Inside the context, y = (W + s·BA) x is one matrix product instead of the three of W x + s·B (A x).
 
     The base gets its original tensors back on exit, because adding and then subtracting would not restore the same bits. The
-    context does nothing unless LoRA is plain, on linear layers in float32: in bfloat16 the sum would be rounded to 8 bits, an
-    error larger than the change an adapter makes early in training. Nor does it merge a weight that another module shares, such
-    as an output head tied to the embedding.
+    context does nothing unless LoRA is plain, on linear layers in float32 (bfloat16 would round away small changes) whose weights
+    no other module shares, as an output head tied to the embedding does.
     """
     layers: list[Any] = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     uses = Counter(t.data_ptr() for module in model.modules() for t in module._parameters.values() if t is not None)
@@ -125,13 +124,11 @@ def few_rows_by_one_dnn(model: nn.Module) -> Iterator[None]:
     The default library (MKL) multiplies few rows with large weights more slowly, most of all in bfloat16. The results differ only
     by rounding. A copy of the weights is made at the first such product.
     """
-    layers: list[Any] = _large_layers(model)
-    room = COPIED
+    layers, room = cast(list[Any], large_layers(model)), COPIED
     for layer in layers:
         layer.__class__ = FewRowsLinear
-        size = layer.weight.nbytes
-        layer.copies, layer.copy = size <= room, None
-        room -= size * layer.copies
+        layer.copies, layer.copy = layer.weight.nbytes <= room, None
+        room -= layer.weight.nbytes * layer.copies
     try:
         yield
     finally:
@@ -140,12 +137,8 @@ def few_rows_by_one_dnn(model: nn.Module) -> Iterator[None]:
             del layer.copies, layer.copy
 
 
-def copied_bytes(model: nn.Module) -> int:
-    """The largest size of the copies of a model's weights, in bytes."""
-    return min(COPIED, sum(layer.weight.nbytes for layer in _large_layers(model)))
-
-
-def _large_layers(model: nn.Module) -> list[nn.Linear]:
+def large_layers(model: nn.Module) -> list[nn.Linear]:
+    """The layers that compute few rows by oneDNN."""
     types = [t for t in FEWEST if HAS_ONE_DNN and (t != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())]
     return [
         layer

@@ -221,13 +221,11 @@ class ModelPlayer(PlayerKind):
             "chat_template": hashlib.sha256(json.dumps(model.tokenizer.chat_template).encode()).hexdigest()[:16],
             "dtype": str(model.model.dtype).removeprefix("torch."),
             "device": model.model.device.type,
-            "engine": model.chosen_engine(prompts),
+            "engine": model.engine.choose(max(model.encode(prompts), key=len), model.max_new_tokens).name,
             **{package: importlib.metadata.version(package) for package in ("torch", "transformers", "peft")},
         }
         if settings.load_in_4bit:
             identity |= {"quantization": "nf4", "bitsandbytes": importlib.metadata.version("bitsandbytes")}
-        if settings.device_map != "none":
-            identity["device_map"] = settings.device_map
         identity |= _not_default(model.chat_template_kwargs, *((model.top_k, model.top_p) if sampled else (0, 1)))
         parts = [split_revision(source, None) for source in split_adapter(self.name) if source]
         shown = "+".join(public_name(source) + (f"@{revision}" if revision else "") for source, revision in parts)
@@ -241,10 +239,10 @@ class ModelPlayer(PlayerKind):
         from msgrpo_hub.models.devices import free_memory
 
         needed, free = base_bytes(self.name, settings.dtype), free_memory(settings.device)
-        if needed > free and not settings.load_in_4bit and settings.device_map == "none":
+        if needed > free and not settings.load_in_4bit:
             raise UserError(
                 f"the weights of {self.name!r} need {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free: expected "
-                "a smaller model, --dtype bfloat16, --load-in-4bit or --device-map auto"
+                "a smaller model, --dtype bfloat16 or --load-in-4bit"
             )
 
 

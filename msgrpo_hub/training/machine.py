@@ -29,12 +29,12 @@ from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game
 from msgrpo_hub.models.attention import base_of
-from msgrpo_hub.models.devices import check_device, default_threads, free_cores, free_memory, gpu
+from msgrpo_hub.models.devices import SMALL_MODEL, check_device, free_cores, free_memory, gpu
 from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import CHUNK_BYTES
 from msgrpo_hub.models.token_tree import common_prefix
-from msgrpo_hub.models.weights import copied_bytes
+from msgrpo_hub.models.weights import COPIED, large_layers
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.storage.files import read_json, write_json
 from msgrpo_hub.training.batch import largest_tree
@@ -107,7 +107,8 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     of_row = 1.5 * tail * kept + 2 * text.vocab_size * size + 4 * tail * max(m.out_features for m in linear) * size
     merged = sum(m.weight.nbytes for m in linear) if model.dtype.itemsize == 4 else 0
     cached = min(CAPACITY, episodes * horizon * agent.max_new_tokens * text.vocab_size * size)
-    sampling = merged + copied_bytes(base) + rows * of_row + cached
+    copied = min(COPIED, sum(layer.weight.nbytes for layer in large_layers(base)))
+    sampling = merged + copied + rows * of_row + cached
 
     # 2) training: the inputs and outputs of the layers, attention within trees of the size that the prompts give, and logits:
     # of one chunk they exist four times, since the softmax and both gradients have their shape
@@ -193,7 +194,7 @@ def pin_sources(config: TrainConfig, began: Mapping[str, Any]) -> tuple[TrainCon
 
 def choose_threads(wanted: int, began: Mapping[str, Any], parameters: int) -> None:
     """Sets the CPU threads of torch: the wanted number, else the run's own, else one for a tiny model and else the free cores."""
-    threads = wanted or began.get("rounding", {}).get("threads") or default_threads(parameters)
+    threads = wanted or began.get("rounding", {}).get("threads") or (1 if parameters < SMALL_MODEL else None)
     if not threads and "OMP_NUM_THREADS" not in os.environ:
         most, threads = torch.get_num_threads(), free_cores()
         log.warning("computing on %d of %d threads, by the cores that are free; --threads N decides otherwise", threads, most)

@@ -172,7 +172,8 @@ def _trainer(
         settings.base_model_name_or_path, settings.revision = str(base), sources["base_commit"]
     machine.choose_threads(config.threads, began, agent.model.num_parameters())
     games = trainer.starts.games.values()
-    engine = agent.chosen_engine(longest_prompts(games, format_of(agent)))
+    longest = max(agent.encode(longest_prompts(games, format_of(agent))), key=len)
+    engine = agent.engine.choose(longest, agent.max_new_tokens).name
     with agreed(accelerator), folder.disk_errors():
         if accelerator.is_main_process:
             machine.check_memory(agent, games, config)

@@ -159,7 +159,7 @@ class Trainer:
         samples = to_samples(selected, self.normalisation)
         longest = max(samples, key=lambda sample: len(sample.token_ids))
         tail, width = len(longest.token_ids) - shared_prefix(samples), self.model.config.get_text_config().hidden_size
-        trees = self.engine.shares_prefixes(longest.completion.prompt_ids, len(longest.completion.token_ids))
+        trees = self.engine.choose(longest.completion.prompt_ids, len(longest.completion.token_ids)).shares_prefixes
         return pack(samples, self.config.token_budget, largest_tree(tail, width) if trees else 0)
 
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:

@@ -11,8 +11,8 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
+from msgrpo_hub.models.attention import attention_of
 from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.engine_check import eager
 from msgrpo_hub.models.sampling import Sample
 from tests.tiny import adapted, tiny_model
 
@@ -49,7 +49,7 @@ def adapted_model() -> PeftModel:
 def plain_log_p(model: Any, prompt: Sequence[int], reply: Sequence[int], temperature: float = 1.0) -> Tensor:
     """log p of all tokens at each position of a reply, (T, V), from one uncached pass of prompt + reply, with a gradient."""
     ids = torch.tensor([[*prompt, *reply]])
-    with eager(model):  # some versions of transformers skip softcapping in other implementations
+    with attention_of(model, "eager"):  # some versions of transformers skip softcapping in other implementations
         logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
     return torch.log_softmax(logits.double() / (temperature or 1.0), -1)
 
@@ -64,7 +64,7 @@ def naive_reply(model: Any, prompt: Ids, rng: np.random.Generator, temperature: 
     """One reply by a full forward pass for each token; a token is the inverse of the cumulative distribution."""
     tokens: list[int] = []
     while len(tokens) < LIMIT and not END & set(tokens):
-        with eager(model):
+        with attention_of(model, "eager"):
             logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, -1]
         cumulative = torch.softmax(logits / temperature, -1).double().numpy().cumsum()
         tokens.append(int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right")))
@@ -76,6 +76,11 @@ def assert_same(ours: Sequence[Sample], theirs: Sequence[Sample]) -> None:
         assert (a.prompt_ids, a.token_ids, a.finish) == (b.prompt_ids, b.token_ids, b.finish)
         assert a.log_probs == pytest.approx(b.log_probs, abs=3 * TOLERANCE)  # sampled at temperature 0.3
         assert a.entropies == pytest.approx(b.entropies, abs=1e-4)
+
+
+def computed_rows(engine: Engine) -> int:
+    """The rows passed to the model so far."""
+    return engine._forward.rows if engine._forward else 0
 
 
 def distinct_contexts(samples: Sequence[Sample]) -> int:

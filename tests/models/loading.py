@@ -29,16 +29,12 @@ def rngs(count: int) -> list[np.random.Generator]:
     return [np.random.default_rng(i) for i in range(count)]
 
 
-def one_line(error: pytest.ExceptionInfo[UserError]) -> str:
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
 def refused(action: Callable[..., object], *given: Any, **options: Any) -> str:
     """The message, on one line, with which an action refuses its arguments."""
     with pytest.raises(UserError) as error:
         action(*given, **options)
-    return one_line(error)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 def edit(path: Path, **changes: Any) -> None:

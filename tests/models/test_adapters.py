@@ -17,13 +17,13 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, TaggedFormat, request_text
 from msgrpo_hub.downloads.fetching import Fetched, fetch, list_files
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models import adapters
 from msgrpo_hub.models.adapters import load_adapter
 from msgrpo_hub.models.scoring import ScorePolicy
 from msgrpo_hub.rollout import play_episodes
-from tests.models.loading import edit, load, logits, one_line, published, refused, rngs, save_adapter
+from tests.models.engines import plain_log_p
+from tests.models.loading import edit, load, logits, published, refused, rngs, save_adapter
 from tests.tiny import SIZE, MakeFolder, adapted, tiny_model
 
 ALL = "all-linear"
@@ -52,18 +52,15 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_an_adapter_computes_what_peft_computes(
     make_folder: MakeFolder, tmp_path: Path, prompts: list[Prompt], kind: str, tied: bool
 ) -> None:
-    """The greedy replies have the log-probabilities of PEFT's own model in one uncached pass."""
     base = make_folder("qwen2", tie_word_embeddings=tied)
     adapter = published(base, tmp_path, **KINDS[kind])
     plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter).eval()
-    agent = load(base, adapter=str(adapter), max_new_tokens=4, temperature=0.0)
-    assert agent.chosen_engine(prompts) == "fast"
+    agent = load(base, adapter=str(adapter), max_new_tokens=4, temperature=0.0, engine="fast")
     with agent.caching():
         replies = agent.complete(prompts[:3], rngs(3))
     for reply in replies:
-        ids = torch.tensor([reply.prompt_ids + reply.token_ids])
         with torch.no_grad():
-            log_p = plain(ids).logits[0, len(reply.prompt_ids) - 1 : -1].log_softmax(-1)
+            log_p = plain_log_p(plain, reply.prompt_ids, reply.token_ids)
         assert list(reply.token_ids) == log_p.argmax(-1).tolist()
         assert reply.log_probs == pytest.approx(log_p.max(-1).values.tolist(), abs=2e-5)
 
@@ -101,34 +98,25 @@ def added(weights: dict[str, torch.Tensor], layer: str) -> torch.Tensor:
     return 2 * weights[f"base_model.model.{layer}.lora_B.weight"] @ weights[f"base_model.model.{layer}.lora_A.weight"]
 
 
-@pytest.mark.parametrize(
-    ("family", "block", "names", "options"),
-    [
-        ("mixtral", "block_sparse_moe", ("w1", "w3", "w2"), {"num_local_experts": 3}),
-        ("qwen3_moe", "mlp", ("gate_proj", "up_proj", "down_proj"), {"num_experts": 3, "num_experts_per_tok": 2, "head_dim": 8}),
-    ],
-)
-def test_an_adapter_of_experts_from_before_they_were_fused_is_added_to_each_expert(
-    tmp_path: Path, family: str, block: str, names: tuple[str, str, str], options: dict[str, Any]
-) -> None:
+def test_an_adapter_of_experts_from_before_they_were_fused_is_added_to_each_expert(tmp_path: Path) -> None:
     """Worked by hand: the weight of each expert plus its own B A · alpha / r, in the base's fused parameters."""
-    options = {"vocab_size": 64, "moe_intermediate_size": 48, "num_hidden_layers": 1, **options}
-    base, weights, changed = tiny_model(family, **options).eval(), {}, tiny_model(family, **options).eval()
+    options: dict[str, Any] = {"vocab_size": 64, "num_hidden_layers": 1, "num_local_experts": 3}
+    base, weights, changed = tiny_model("mixtral", **options).eval(), {}, tiny_model("mixtral", **options).eval()
     torch.manual_seed(3)
     experts = changed.model.layers[0].mlp.experts
     for k in range(3):
-        gate, up, down = (f"model.layers.0.{block}.experts.{k}.{name}" for name in names)
+        gate, up, down = (f"model.layers.0.block_sparse_moe.experts.{k}.{name}" for name in ("w1", "w3", "w2"))
         weights |= matrices(gate, 48, 32) | matrices(up, 48, 32) | matrices(down, 32, 48)
         with torch.no_grad():
             experts.gate_up_proj[k] += torch.cat([added(weights, gate), added(weights, up)])
             experts.down_proj[k] += added(weights, down)
     before = logits(base)
-    model = load_adapter(base, write_adapter(tmp_path, weights, target_modules=list(names)))
+    model = load_adapter(base, write_adapter(tmp_path, weights, target_modules=["w1", "w2", "w3"]))
     torch.testing.assert_close(logits(model), logits(changed), atol=1e-4, rtol=1e-4)
     assert not torch.allclose(logits(model), before, atol=0.1)
     weights.pop(next(iter(weights)))
-    found = write_adapter(tmp_path, weights, target_modules=list(names))
-    assert "does not fit its base" in refused(load_adapter, tiny_model(family, **options), found)
+    found = write_adapter(tmp_path, weights, target_modules=["w1", "w2", "w3"])
+    assert "does not fit its base" in refused(load_adapter, tiny_model("mixtral", **options), found)
 
 
 def test_an_adapter_of_a_vision_model_from_before_its_language_model_moved_is_loaded(tmp_path: Path) -> None:
@@ -209,7 +197,6 @@ LAYER = "model.layers.0.self_attn.q_proj"
         ({}, {f"{LAYER}.lora_A.weight": None}, "1 of its 28 layers have no weights, 0 weights match no layer"),
         ({}, {"model.layers.7.mlp.lora_A.weight": torch.ones(4, 32)}, "0 of its 28 layers have no weights, 1 weights match"),
         ({}, {f"{LAYER}.base_layer.weight": torch.ones(32, 32)}, "0 of its 28 layers have no weights, 1 weights match"),
-        ({}, {f"{LAYER}.base_layer.bias": torch.ones(32)}, "1 weights match no layer"),
         ({"bias": "all"}, {f"{LAYER}.base_layer.bias": None}, "1 of its 34 layers have no weights"),
         ({"modules_to_save": ["lm_head"]}, {"lm_head.weight": None}, "lm_head"),
         ({"trainable_token_indices": [1]}, {"model.embed_tokens.token_adapter.trainable_tokens_delta": None}, "embed_tokens"),
@@ -240,9 +227,8 @@ def test_an_adapter_of_another_base_is_refused(
 
 @pytest.mark.lowest
 def test_a_missing_adapter_and_an_adapter_in_place_of_a_base_are_refused(qwen2_folder: Path, tmp_path: Path) -> None:
-    adapter = save_adapter(qwen2_folder, tmp_path / "adapter", base_model_name_or_path=None)
+    adapter = save_adapter(qwen2_folder, tmp_path / "adapter")
     assert "is a LoRA adapter, not a base" in refused(load, adapter, adapter=str(adapter))
-    assert "does not name its base" in refused(load, adapter)
     assert str(tmp_path / "nowhere") in refused(load, qwen2_folder, adapter=str(tmp_path / "nowhere"))
 
 
@@ -252,14 +238,12 @@ def test_a_missing_adapter_and_an_adapter_in_place_of_a_base_are_refused(qwen2_f
         ({"target_modules": r"(?:\w+\.?)+!"}, "more than 1 s"),
         ({"alpha_pattern": {r"(?=(\w*\.?)*!)": 4}}, "more than 1 s"),
         ({"target_modules": "("}, "missing )"),
-        ({"target_modules": "a{1,99999999999999999999}"}, "too large"),
     ],
     ids=str,
 )
 def test_a_regular_expression_that_never_ends_is_stopped(
     qwen2_folder: Path, tmp_path: Path, settings: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In any thread, and on systems without timer signals."""
     monkeypatch.setattr(adapters, "SECONDS", 1)
     edit(published(qwen2_folder, tmp_path) / "adapter_config.json", **settings)
     said = refused(load, qwen2_folder, adapter=str(tmp_path))
@@ -281,21 +265,12 @@ def with_format(base: Path, folder: Path, name: str) -> Path:
 
 @pytest.mark.parametrize("name", PROMPT_FORMATS)
 def test_an_adapter_is_prompted_in_the_format_stored_with_it(qwen2_folder: Path, tmp_path: Path, name: str) -> None:
-    adapter, chosen = with_format(qwen2_folder, tmp_path, name), PROMPT_FORMATS[name]
-    agent = load(adapter, max_new_tokens=32)
+    agent, chosen = load(with_format(qwen2_folder, tmp_path, name), max_new_tokens=32), PROMPT_FORMATS[name]
     assert agent.prompt_format == chosen
     [episode] = play_episodes(LAKE, ScorePolicy(agent), [(0, 0)])
     assert [step.completion.text for step in episode.steps] == [chosen.reply(str(step.action)) for step in episode.steps]
     request = request_text(chosen.request, LAKE.actions)  # type: ignore[attr-defined]
     assert request in agent.tokenizer.decode(episode.steps[0].completion.prompt_ids)
-    assert PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(qwen2_folder), adapter)  # plain PEFT ignores it
-
-
-def test_an_adapter_without_a_stored_format_is_prompted_in_think_action(qwen2_folder: Path, tmp_path: Path) -> None:
-    agent = load(save_adapter(qwen2_folder, tmp_path), max_new_tokens=4)
-    assert agent.prompt_format is None
-    plain, chosen = (play_episodes(LAKE, agent, [(0, 0)], prompt_format=one) for one in (None, PROMPT_FORMATS["think-action"]))
-    assert plain == chosen
 
 
 def test_a_stored_name_never_imports_and_a_given_format_overrides_it(
@@ -304,9 +279,7 @@ def test_a_stored_name_never_imports_and_a_given_format_overrides_it(
     (tmp_path / "stored_format.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
     adapter = with_format(qwen2_folder, tmp_path / "adapter", "stored_format:FORMAT")
-    with pytest.raises(UserError, match="would import code: expected one of think-action") as error:
-        load(adapter)
-    one_line(error)
+    assert "would import code: expected one of think-action" in refused(load, adapter)
     own = TaggedFormat(name="mine", request="Act!")
     assert load(adapter, prompt_format=own).prompt_format == own
     assert "stored_format" not in sys.modules

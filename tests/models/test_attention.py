@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgrpo_hub.models.attention import attend
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.models.forward import FastForward
-from msgrpo_hub.models.token_tree import TokenTree, build_tree, common_prefix, tree_inputs
+from msgrpo_hub.models.token_tree import TokenTree, build_tree, tree_inputs
 from tests.models.engines import END, adapted_model, sampled
 
 
@@ -110,8 +110,3 @@ def test_a_token_attends_to_its_prefix_ancestors_and_to_itself(forest: list[Rows
         assert np.array_equal(inputs["attention_mask"][number, 0].numpy(), expected)
         assert inputs["input_ids"][number, : len(tree)].tolist() == [prefix[-1] for prefix in nodes]
         assert inputs["position_ids"][number, : len(tree)].tolist() == [len(prefix) - 1 for prefix in nodes]
-
-
-@given(a=row, b=row)
-def test_common_prefix_is_where_two_sequences_first_differ(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    assert common_prefix(a, b) == sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +22,17 @@ from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.sampling import Sample
 from msgrpo_hub.rollout import play_episodes
 from tests.examples import examples
-from tests.models.engines import END, LIMIT, adapted_model, assert_same, distinct_contexts, generators, sampled, some_prompts
+from tests.models.engines import (
+    END,
+    LIMIT,
+    adapted_model,
+    assert_same,
+    computed_rows,
+    distinct_contexts,
+    generators,
+    sampled,
+    some_prompts,
+)
 
 MODEL = adapted_model()
 ROW = 4 * 300
@@ -49,16 +61,14 @@ def test_a_reply_ends_at_an_end_token_or_at_the_limit_and_both_at_once_are_a_sto
 
 
 def test_two_threads_get_the_replies_of_one() -> None:
-    """Each plays several turns with one model, which is merged during play."""
     engines = [Engine(MODEL, END), Engine(MODEL, END)]
 
     def play(number: int) -> list[list[tuple[int, ...]]]:
         with engines[number % 2].caching(merge=True):
             return [[sample.token_ids for sample in sampled(engines[number % 2], some_prompts(seed), 1.0)] for seed in range(4)]
 
-    expected = play(0)
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(play, range(8))) == [expected] * 8
+        assert list(pool.map(play, range(8))) == [play(0)] * 8
 
 
 def test_replies_without_near_draws_are_the_same_in_both_engines_and_in_other_batches() -> None:
@@ -106,25 +116,15 @@ def test_a_reply_that_leaves_the_cache_costs_its_prefix_once_and_play_ends_the_c
     engine, prompts = Engine(MODEL, END), some_prompts()
     with engine.caching():
         cached = sampled(engine, prompts, 1.0)
-        rows = engine.forward_rows
+        rows = computed_rows(engine)
         new = sampled(engine, prompts, 1.0, seed=1)
     contexts = {(s.prompt_ids, s.token_ids[:k]) for s in cached for k in range(len(s.token_ids))}
     left = [s for s in new if (s.prompt_ids, s.token_ids[:-1]) not in contexts]
     assert 0 < len(left) < len(new)
-    assert engine.forward_rows - rows == distinct_contexts(left)
-    rows = engine.forward_rows
+    assert computed_rows(engine) - rows == distinct_contexts(left)
+    rows = computed_rows(engine)
     assert_same(sampled(engine, prompts, 1.0), cached)
-    assert engine.forward_rows == rows + distinct_contexts(cached)
-
-
-def test_a_batch_computes_only_what_those_before_it_did_not() -> None:
-    prompts, rows = [prompt for prompt in some_prompts()[:2] for _ in range(40)], []
-    for max_rows in (80, 8):
-        engine = Engine(MODEL, END, max_rows=max_rows)
-        with engine.caching():
-            found = sampled(engine, prompts, 0.01)  # nearly all replies to a prompt are equal
-        rows.append(engine.forward_rows)
-    assert rows[0] == rows[1] == 1 + distinct_contexts(found)
+    assert computed_rows(engine) == rows + distinct_contexts(cached)
 
 
 @pytest.mark.slow
@@ -132,18 +132,13 @@ def test_a_batch_computes_only_what_those_before_it_did_not() -> None:
 def test_episodes_are_played_with_fewer_rows(game_id: str, least: float) -> None:
     keys = [(episode_seed(game_id, "train", index), member) for index in range(2) for member in range(12)]
 
-    class Uncached:
-        def __init__(self, agent: LanguageModel) -> None:
-            self.complete = agent.complete
-
     def play(cached: bool) -> tuple[list[Episode], int]:
         agent = LanguageModel.from_pretrained("pocket", max_new_tokens=32)
-        return play_episodes(make_game(game_id), agent if cached else Uncached(agent), keys), agent.engine.forward_rows
+        policy: Any = agent if cached else SimpleNamespace(complete=agent.complete)  # without `caching`
+        return play_episodes(make_game(game_id), policy, keys), computed_rows(agent.engine)
 
     (ours, rows), (theirs, plain) = play(cached=True), play(cached=False)
-    replies = [
-        [[(step.completion.token_ids, step.action) for step in episode.steps] for episode in both] for both in (ours, theirs)
-    ]
+    replies = [[[step.completion.token_ids for step in episode.steps] for episode in both] for both in (ours, theirs)]
     assert replies[0] == replies[1]
     assert plain > least * rows
 
@@ -157,13 +152,6 @@ def test_the_probabilities_of_all_single_tokens_add_up_to_one(dtype: torch.dtype
     engine = Engine(adapted_model().to(dtype), frozenset())
     [scores] = engine.score([(7, 8, 9)], [[(token,) for token in range(300)]])
     assert sum(np.exp(log_p) for (log_p,) in scores) == pytest.approx(1, abs=1e-5)
-
-
-def test_scores_compute_a_distinct_context_once() -> None:
-    engine = Engine(MODEL, frozenset())
-    options = [(9, 5, 6), (9, 7, 6), (9, 8, 6)]
-    engine.score([(1, 2, 3), (1, 2, 4), (1, 2, 3), (1, 2, 3)], [options, options, options, options * 2])
-    assert engine.forward_rows == 1 + 2 * (1 + 1 + 3)  # the shared prefix; for each prompt itself, one token 9 and three others
 
 
 def test_weights_that_become_non_finite_after_the_check_are_refused() -> None:

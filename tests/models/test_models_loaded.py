@@ -1,4 +1,4 @@
-"""Folders and repositories that load as a model, and those that are refused in one line."""
+"""Folders and repositories either load as a model or are refused in one line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.downloads.fetching import resolve
-from msgrpo_hub.downloads.names import located, split_revision
+from msgrpo_hub.downloads.names import located
 from tests.command import Command
 from tests.models.loading import edit, load, refused, rngs, save_adapter
 from tests.tiny import MakeFolder
@@ -45,44 +42,27 @@ def test_a_folder_that_holds_no_model_is_refused(folder: Path, files: str | dict
     assert str(folder) in refused(load, folder)
 
 
-def test_pickled_weights_are_refused_with_the_way_to_convert_them(folder: Path) -> None:
-    torch.save(load(folder).model.state_dict(), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    said = refused(load, folder)
-    assert "pytorch_model.bin, which can run code" in said
-    assert "save_pretrained" in said
-
-
 CONFIGS: list[dict[str, Any]] = [
-    *({"vocab_size": "800"}, {"vocab_size": 0}, {"num_attention_heads": 0}, {"num_key_value_heads": 0}, {"num_hidden_layers": 0}),
-    *({"num_hidden_layers": 1.5}, {"head_dim": 0}, {"hidden_act": {"a": 1}}, {"tie_word_embeddings": "maybe"}),
-    *({"layer_types": ["evil"]}, {"layer_types": ["evil", "evil"]}, {"initializer_range": "x"}, {"pad_token_id": 10**20}),
-    *({"max_position_embeddings": "x"}, {"rope_parameters": "x"}, {"rope_parameters": {"rope_type": "evil"}}),
-    *({"dtype": "evil"}, {"id2label": "x"}, {"text_config": {}}, {"model_type": {}}),
+    *({"vocab_size": "800"}, {"num_attention_heads": 0}, {"hidden_act": {"a": 1}}, {"layer_types": ["evil", "evil"]}),
+    *({"rope_parameters": {"rope_type": "evil"}}, {"dtype": "evil"}, {"text_config": {}}, {"model_type": {}}),
 ]
 
 
-@pytest.mark.parametrize("changes", CONFIGS, ids=str)
-def test_a_configuration_that_transformers_cannot_read_is_one_line(folder: Path, changes: dict[str, Any]) -> None:
-    edit(folder / "config.json", **changes)
-    expected = f"no model in the folder {str(folder)!r}: expected config.json, tokenizer and weights"
-    assert refused(load, folder).startswith(expected)
+BROKEN = [("config.json", changes) for changes in CONFIGS] + [
+    ("tokenizer.json", "null"),
+    ("tokenizer.json", '{"model": {"type": "BPE"}}'),
+    ("tokenizer_config.json", {"added_tokens_decoder": [1]}),
+    ("generation_config.json", "[]"),
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("tokenizer.json", "null"),
-        ("tokenizer.json", '{"model": {"type": "BPE"}}'),
-        ("tokenizer_config.json", '{"model_max_length": "x"}'),
-        ("tokenizer_config.json", '{"added_tokens_decoder": [1]}'),
-        ("generation_config.json", "[]"),
-    ],
-    ids=str,
-)
-def test_a_tokenizer_that_transformers_cannot_read_is_one_line(folder: Path, name: str, content: str) -> None:
-    (folder / name).write_text(content)
-    refused(load, folder)
+@pytest.mark.parametrize(("name", "content"), BROKEN, ids=str)
+def test_a_file_that_transformers_cannot_read_is_one_line(folder: Path, name: str, content: str | dict[str, Any]) -> None:
+    if isinstance(content, dict):
+        edit(folder / name, **content)
+    else:
+        (folder / name).write_text(content)
+    assert repr(str(folder)) in refused(load, folder)
 
 
 @pytest.mark.parametrize(
@@ -175,18 +155,6 @@ def test_a_checkpoint_acts_as_its_plain_twin(
 # ---- revisions
 
 
-@given(
-    name=st.from_regex(r"[a-z]{1,8}(/[a-z.]{1,8})?", fullmatch=True), revision=st.from_regex(r"[a-z0-9./]{1,9}", fullmatch=True)
-)
-def test_a_revision_after_the_name_equals_a_revision_passed_separately(name: str, revision: str) -> None:
-    assert split_revision(f"{name}@{revision}", None) == split_revision(name, revision) == (name, revision)
-
-
-def test_a_path_with_an_at_sign_is_a_path(tmp_path: Path) -> None:
-    (tmp_path / "me@home").mkdir()
-    assert split_revision(str(tmp_path / "me@home"), None) == (str(tmp_path / "me@home"), None)
-
-
 def put_in_cache(cache: Path, repo: str, commits: dict[str, Path]) -> None:
     """Lays a repository out as `huggingface_hub` caches it; `commits` maps each revision to the folder of its files."""
     root = cache / "hub" / f"models--{repo.replace('/', '--')}"
@@ -203,7 +171,7 @@ def test_revisions_of_base_and_adapter_are_kept_without_a_network(make_folder: M
     named = {"base_model_name_or_path": "org/base"}
     adapters = {
         "main": save_adapter(bases["main"], tmp_path / "a", seed=3, **named, revision="v1"),
-        "old": save_adapter(bases["main"], tmp_path / "b", seed=4, **named, revision=None),
+        "old": save_adapter(bases["main"], tmp_path / "me@home", seed=4, **named, revision=None),
     }
     put_in_cache(tmp_path / "home", "org/base", bases)
     put_in_cache(tmp_path / "home", "org/adapter", adapters)
@@ -218,9 +186,8 @@ def test_revisions_of_base_and_adapter_are_kept_without_a_network(make_folder: M
         ("org/base@v1", None): (v1, 0),
         ("org/adapter", None): (v1, now),
         ("org/adapter@old", None): (main, old),
-        ("org/base", "org/adapter"): (main, now),
         ("org/base@v1", "org/adapter@old"): (v1, old),
-        (str(tmp_path / "a"), None): (v1, now),
+        (str(adapters["old"]), None): (main, old),  # a path with an at sign is a path
     }
     code = f"""
 import json
@@ -228,18 +195,13 @@ from msgrpo_hub.models import LanguageModel
 def total(part, model):
     return sum(p.double().abs().sum().item() for n, p in model.named_parameters() if ("lora" in n) == (part == "adapter"))
 models = [LanguageModel.from_pretrained(name, adapter).model for name, adapter in {[*expected]!r}]
-sums = [[total(part, model) for part in ("base", "adapter")] for model in models]
-try:
-    LanguageModel.from_pretrained("org/base@v9")
-except ValueError as error:
-    sums.append(str(error))
-print(json.dumps(sums))
+print(json.dumps([[total(part, model) for part in ("base", "adapter")] for model in models]))
+LanguageModel.from_pretrained("org/base@v9")
 """
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    *sums, refusal = json.loads(done.stdout)
-    assert [pytest.approx(pair) for pair in expected.values()] == [tuple(pair) for pair in sums]
+    assert [pytest.approx(pair) for pair in expected.values()] == [tuple(pair) for pair in json.loads(done.stdout)], done.stderr
+    refusal = done.stderr.splitlines()[-1]
     assert "org/base" in refusal
     assert "v9" in refusal
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +12,8 @@ from hypothesis import strategies as st
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from msgrpo_hub.episode import NEAR
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import sampling
 from msgrpo_hub.models.sampling import draw_tokens
-from tests.models.loading import load
 
 
 def zeros(count: int) -> torch.Tensor:
@@ -26,24 +22,6 @@ def zeros(count: int) -> torch.Tensor:
 
 def grid_of_uniforms(count: int) -> list[float]:
     return [(i + 0.5) / count for i in range(count)]
-
-
-@given(
-    logits=st.lists(st.lists(st.floats(-4, 4), min_size=5, max_size=5), min_size=1, max_size=3),
-    temperature=st.sampled_from([0.5, 1.0, 1.25]),
-)
-@settings(max_examples=50)
-def test_draws_have_the_frequencies_of_the_distribution(logits: list[list[float]], temperature: float) -> None:
-    """Evenly spaced numbers replace random ones, so that every count is off by at most one."""
-    n = 1000
-    for row, values in enumerate(logits):
-        rows = torch.full((n,), row)
-        tokens, log_probs, entropies, _ = draw_tokens(torch.tensor(logits), rows, grid_of_uniforms(n), temperature)
-        p = np.exp(np.array(values) / temperature)
-        p /= p.sum()
-        assert np.bincount(tokens.numpy(), minlength=5) == pytest.approx(n * p, abs=1.01)
-        assert log_probs.numpy() == pytest.approx(np.log(p)[tokens.numpy()], abs=1e-5)
-        assert entropies.numpy() == pytest.approx(np.full(n, -(p * np.log(p)).sum()), abs=1e-5)
 
 
 def test_the_most_likely_token_at_temperature_zero_is_scored_at_temperature_one() -> None:
@@ -178,10 +156,3 @@ def test_the_distribution_is_that_of_generate(seed: int, temperature: float, top
     assert torch.equal(log_probs, torch.log_softmax(expected, -1)[rows, tokens])
     assert log_probs.isfinite().all()
     assert torch.allclose(entropies, torch.distributions.Categorical(logits=expected).entropy(), atol=1e-5)
-
-
-@pytest.mark.parametrize("options", [{"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"top_p": float("nan")}], ids=str)
-def test_a_top_k_or_top_p_out_of_range_is_refused(qwen2_folder: Path, options: dict[str, Any]) -> None:
-    [(name, value)] = options.items()
-    with pytest.raises(UserError, match=rf"{name} = {value}: expected "):
-        load(qwen2_folder, **options)

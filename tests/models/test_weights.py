@@ -13,9 +13,6 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from msgrpo_hub.models import weights
-from msgrpo_hub.models.engine import Engine
-from msgrpo_hub.models.forward import FastForward, PlainForward
-from msgrpo_hub.models.sampling import Sample
 from msgrpo_hub.models.weights import (
     FEWEST,
     HAS_ONE_DNN,
@@ -27,62 +24,21 @@ from msgrpo_hub.models.weights import (
     weights_version,
     without_adapter,
 )
-from tests.models.engines import adapted_model, assert_same, sampled
-from tests.models.loading import load, published
+from tests.models.engines import adapted_model
+from tests.models.loading import load, logits, published
 from tests.tiny import MakeFolder, adapted, tiny_model
 
-PROMPTS = [(1, 2, 3, 4, 5), (1, 2, 3, 9), (1, 2, 3, 4, 7, 8)]
 
-
-def lora_model(dtype: torch.dtype = torch.float32, tied: bool = False, **options: Any) -> PeftModel:
-    """A tiny model with a LoRA adapter whose weights are not zero."""
-    return adapted(tiny_model(vocab_size=64, initializer_range=0.02, tie_word_embeddings=tied).to(dtype), 0.3, **options)
-
-
-def replies(model: PeftModel) -> list[Sample]:
-    return sampled(Engine(model, frozenset({0})), PROMPTS, 1.0, 12)
-
-
-def logits(model: nn.Module) -> torch.Tensor:
-    output: torch.Tensor = model(torch.tensor([PROMPTS[0]])).logits
-    return output
-
-
-def test_merged_weights_sample_the_same_tokens_with_the_same_log_probs() -> None:
-    model = lora_model()
-    expected = replies(model)
-    with merged(model):
-        assert_same(replies(model), expected)
-    with model.disable_adapter():
-        assert abs(replies(model)[0].log_probs[0] - expected[0].log_probs[0]) > 0.01  # the adapter has an effect
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_head_that_shares_its_weight_with_the_embedding_is_not_merged(tied: bool) -> None:
-    model = lora_model(tied=tied, target_modules=["q_proj", "lm_head"])
-    with torch.no_grad():
-        expected = logits(model)
-        with merged(model):
-            found = logits(model), logits(model.base_model.model)
-    assert all((part - expected).abs().max() < 1e-5 for part in found)
-    base = model.get_base_model()
-    assert len({layer.weight.data_ptr() for layer in (base.get_input_embeddings(), base.get_output_embeddings())}) == 2 - tied
+def lora_model(dtype: torch.dtype = torch.float32, **options: Any) -> PeftModel:
+    return adapted(tiny_model(vocab_size=64, initializer_range=0.02).to(dtype), 0.3, **options)
 
 
 def test_the_base_is_restored_bit_for_bit_even_after_an_error() -> None:
     model = lora_model()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    changed = []
-
-    def fail() -> None:
-        changed.extend(name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name]))
-        raise KeyError
-
-    with pytest.raises(KeyError), merged(model):
-        fail()
-    assert changed
-    after = model.state_dict()
-    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    with pytest.raises(AssertionError), merged(model):
+        assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
     assert all(weight.requires_grad for name, weight in model.named_parameters() if "lora_" in name)
 
 
@@ -112,18 +68,11 @@ def test_without_its_adapter_a_model_is_its_base_and_has_the_adapter_back_even_a
         with without_adapter(model):
             pass
         assert torch.equal(logits(model), base), "the outer context still holds"
-        assert not logits(model).requires_grad
+        assert not torch.is_grad_enabled()
     with pytest.raises(ZeroDivisionError), without_adapter(model):
         _ = 1 / 0
     assert torch.equal(logits(model), with_it)
     assert all(parameter.requires_grad for name, parameter in model.named_parameters() if "lora_B.default" in name)
-
-
-def test_a_merged_model_keeps_the_adapters_own_head() -> None:
-    model = with_own_head()
-    expected = logits(model)
-    with torch.no_grad(), merged(model):
-        assert torch.allclose(logits(model), expected, atol=1e-5)
 
 
 # ---- products of few rows by oneDNN
@@ -167,30 +116,16 @@ def test_weights_that_change_inside_the_context_are_copied_again() -> None:
 
 @one_dnn
 def test_copies_have_a_size_limit_and_gradients_do_not_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x = nn.Sequential(layers(), layers()[:1]), torch.randn(8, 1024)
-    first, second = model[0][0], model[1][0]
-    monkeypatch.setattr(weights, "COPIED", first.weight.nbytes)
+    model, x = nn.Sequential(layers()[0], layers()[0]), torch.randn(8, 1024)
+    monkeypatch.setattr(weights, "COPIED", model[0].weight.nbytes)
     with few_rows_by_one_dnn(model):
-        first(x).sum().backward()
-        assert first.weight.grad is not None
-        assert first.copy is None
+        model[0](x).sum().backward()
+        assert model[0].weight.grad is not None
+        assert model[0].copy is None
         with torch.no_grad():
-            expected = functional.linear(x, second.weight, second.bias)
-            first(x)
-            assert torch.allclose(second(x), expected, atol=1e-5)
-        assert first.copy is not None
-        assert second.copy is None
-    assert not {"copy", "copies"} & (vars(first).keys() | vars(second).keys())
-
-
-@one_dnn
-def test_both_engines_sample_with_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "LARGE", 1)
-    model = tiny_model(vocab_size=64)
-    for forward in (FastForward(model), PlainForward(model)):
-        with forward.acting():
-            assert any(isinstance(layer, FewRowsLinear) for layer in model.modules())
-        assert not any(isinstance(layer, FewRowsLinear) for layer in model.modules())
+            expected = [functional.linear(x, layer.weight, layer.bias) for layer in model]
+            assert all(torch.allclose(layer(x), y, atol=1e-5) for layer, y in zip(model, expected, strict=True))
+        assert [layer.copy is None for layer in model] == [False, True]
 
 
 # ---- the guide's way to merge an adapter

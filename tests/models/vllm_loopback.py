@@ -188,7 +188,7 @@ class VllmLoopback(Loopback):
             }
         if body.get("prompt_logprobs") is not None:
             batch, _ = token_batch([[(prompt[:1], prompt[1:])]], 0)
-            scores = token_log_probs(self._model, batch, 1.0, tree=False, split_head=False).tolist()
+            scores = token_log_probs(self._model, batch, 1.0, tree=False).tolist()
             choice["prompt_logprobs"] = [None] + [
                 {str(token): {"logprob": score, "rank": 1, "decoded_token": self._agent.tokenizer.decode([token])}}
                 for token, score in zip(prompt[1:], scores, strict=True)

@@ -142,9 +142,9 @@ def chosen(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
 
 
 def check_close(case: Case, ours: Sequence[Tensor], theirs: Sequence[Tensor], rounding: Tensor, record: Record) -> None:
-    """Our log-probabilities agree with those of transformers or PEFT within the rounding of the weights' type.
+    """Ours differ from the log-probabilities of transformers or PEFT at most by the rounding of the weights' type.
 
-    In 16 bits, the root mean square of the difference is at most `TIMES` that of `rounding`, their difference from float32.
+    In 16 bits, `rounding` is the difference of theirs from float32, and the root mean square is at most `TIMES` as large.
     """
     difference = torch.cat(list(ours)) - torch.cat(list(theirs))
     record("deviation", float(difference.abs().max()))

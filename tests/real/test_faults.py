@@ -39,8 +39,8 @@ def dropped_window(patch: pytest.MonkeyPatch) -> None:
 
 def rows_that_do_not_fork(patch: pytest.MonkeyPatch) -> None:
     """Every row of the cache becomes the last one."""
-    original = RowLayer.select
-    patch.setattr(RowLayer, "select", lambda layer, rows: original(layer, rows[-1:].expand(len(rows))))
+    original = RowLayer.reorder_cache
+    patch.setattr(RowLayer, "reorder_cache", lambda layer, rows: original(layer, rows[-1:].expand(len(rows))))
 
 
 def stale_cache(patch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import TrainConfig, train
 from msgrpo_hub.training.acting import with_move
 from msgrpo_hub.training.trainer import Trainer
+from tests.models.engines import computed_rows
 from tests.training.runs import WEIGHTS, Stop, metrics, trainer_of
 
 if TYPE_CHECKING:
@@ -103,16 +104,16 @@ def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_runs_no_model(
             assert step.completion.token_ids[-1] == trainer.agent.tokenizer.eos_token_id
     assert named > 0
     assert trainer.update(1).metrics["loss"] > 0
-    assert trainer.engine.forward_rows == 0
+    assert computed_rows(trainer.engine) == 0
 
 
 def test_a_teacher_of_a_format_without_thoughts_runs_no_model_and_replies_with_moves_alone(taught: TrainConfig) -> None:
     trainer, moves = trainer_of(replace(taught, prompt_format="action-only")), PROMPT_FORMATS["action-only"]
     update = trainer.update(1)
-    assert trainer.engine.forward_rows == 0
+    assert computed_rows(trainer.engine) == 0
     assert {reply.text for reply in replies_of(update.groups)} <= {moves.reply(move) for move in LAKE.actions}
     trainer.update(4)
-    assert trainer.engine.forward_rows > 0
+    assert computed_rows(trainer.engine) > 0
 
 
 def test_a_teacher_whose_replies_would_be_truncated_is_refused(taught: TrainConfig) -> None:

@@ -60,7 +60,7 @@ def log_probs_of(trainer: Trainer, prompt: tuple[int, ...], reply: tuple[int, ..
     """The trainer's, by a plain forward without trees and caches."""
     with torch.no_grad():
         batch, _ = token_batch([[(prompt, reply)]], 0)
-        scores: list[float] = token_log_probs(trainer.model, batch, 1.25, tree=False, split_head=False).tolist()
+        scores: list[float] = token_log_probs(trainer.model, batch, 1.25, tree=False).tolist()
     return scores
 
 
