@@ -94,7 +94,7 @@ class LanguageModel:
     ) -> LanguageModel:
         """Loads a model from the Hub or a folder.
 
-        The other arguments are as in the class.
+        Arguments without an entry below are as in the class.
 
         Args:
             repo_or_path: a base model, a LoRA adapter (its base is loaded at the revision that the adapter's config

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from peft import PeftModel
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
@@ -102,18 +102,17 @@ def token_log_probs(model: PreTrainedModel | PeftModel, batch: TokenBatch, tempe
     with sixteen_bits(model), attention_of(model, TRAINING) if tree else nullcontext():
         output = base.base_model(**inputs, use_cache=False)
     hidden = output.last_hidden_state.flatten(0, 1)[slots]
-    name, body = base.base_model_prefix, base.base_model
+    body, forward = base.base_model, base.base_model.forward
 
     def of_chunk(chunk: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
         """Calls the model with a body that returns these states: its head may do more than a product, such as softcapping."""
-        fixed, states = nn.Module(), copy(output)
+        states = copy(output)
         states["last_hidden_state"] = chunk[None]
-        fixed.forward = lambda *_, **__: states
-        setattr(base, name, fixed)
+        body.forward = lambda *_, **__: states
         try:
             logits = base(inputs_embeds=chunk[None], use_cache=False).logits[0].float()
         finally:
-            setattr(base, name, body)
+            body.forward = forward
         return torch.log_softmax(logits / (temperature or 1.0), -1)[rows, targets]
 
     size = max(1, CHUNK_BYTES // (4 * base.config.get_text_config().vocab_size))
