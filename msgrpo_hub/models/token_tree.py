@@ -63,7 +63,8 @@ def build_tree(sequences: Sequence[Sequence[int]]) -> TokenTree:
         previous = sequence
     for node in path:
         ends[node] = len(tokens)
-    return TokenTree(*(np.array(values, dtype=np.int64) for values in (tokens, depths, ends)), paths)
+    made = [np.array(values, dtype=np.int64) for values in (tokens, depths, ends)]
+    return TokenTree(made[0], made[1], made[2], paths)
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
