@@ -81,7 +81,7 @@ PLAYERS = (
 def quiet_loading(player: str) -> None:
     """Switches off transformers' progress bars for local loading; downloads keep theirs."""
     if isinstance(find_player(player), ModelPlayer):
-        from transformers.utils.logging import disable_progress_bar
+        from msgrpo_hub.models.loading import disable_progress_bar
 
         disable_progress_bar()
 
