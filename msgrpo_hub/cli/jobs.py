@@ -8,18 +8,16 @@ import os
 import re
 import sys
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgrpo_hub.cli.flags import as_flags, given_fields, print_next, read_as, show
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
 from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.fields import Count, is_import
 from msgrpo_hub.players.settings import PlayerSettings
-
-if TYPE_CHECKING:
-    from msgrpo_hub.hub.jobs import Job
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -74,13 +72,16 @@ def run_jobs(options: argparse.Namespace) -> None:
     job = jobs.Job(**command, state=options.checkpoint_repo, hardware=hardware, timeout=timeout, attempts=options.attempts)
 
     # 2) the machine and the cost, before anything is sent
-    times = f"{job.attempts} attempts of " if job.attempts > 1 else ""
-    cost = job.cost(job.timeout * job.attempts)
-    most = f"; at most ${math.ceil(round(100 * cost, 6)) / 100:.2f} for {times}{_time(job.timeout)}" if cost is not None else ""
+    times = f"{job.attempts} attempts of " * (job.attempts > 1) + str(timedelta(seconds=timeout))
+    cost = job.cost(timeout * job.attempts)
+    most = f"; at most ${math.ceil(round(100 * cost, 6)) / 100:.2f} for {times}" if cost is not None else ""
     print(f"{job.machine}{most}, as the Hub says now", file=sys.stderr)
     print(f"the state of the run goes to {job.state} (private)", file=sys.stderr)
+    data: dict[str, Any] = {"command": ["msgrpo", *job.arguments], "state": job.state, "flavor": hardware.name}
+    data |= {"timeout": timeout, "attempts": job.attempts}
+    data["price"] = {"usd": hardware.unit_cost_usd, "unit": hardware.unit_label, "most_usd": cost}
     if options.dry_run:
-        show(_data(job), " ".join(["msgrpo", *job.arguments]), as_json=options.json)
+        show(data, " ".join(["msgrpo", *job.arguments]), as_json=options.json)
         return
 
     # 3) the job, its log and its result
@@ -91,9 +92,9 @@ def run_jobs(options: argparse.Namespace) -> None:
     seconds = (ended.durations.running_secs or 0) if ended.durations else 0
     cost = job.cost(seconds)
     paid = f", about ${cost:.2f}" if cost is not None else ""
-    print(f"{ended.status.stage.lower()} after {_time(seconds)}{paid}", file=sys.stderr)
+    print(f"{ended.status.stage.lower()} after {timedelta(seconds=round(seconds))}{paid}", file=sys.stderr)
     if options.json:
-        show({"id": ended.id, "url": ended.url, "stage": ended.status.stage} | _data(job), "", as_json=True)
+        show({"id": ended.id, "url": ended.url, "stage": ended.status.stage} | data, "", as_json=True)
     if ended.status.stage != "COMPLETED":
         why = f" ({ended.status.message})" if ended.status.message else ""
         again = "the same command again goes on with the run"
@@ -173,19 +174,3 @@ def _arguments(options: argparse.Namespace, command: list[str], values: dict[str
     if options.private is not None:
         flags.append("--private" if options.private else "--public")
     return (*command, *flags)
-
-
-def _time(seconds: float) -> str:
-    """A length of time, such as `1 h 30 min`."""
-    hours, minutes = divmod(round(seconds / 60), 60)
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return " ".join(filter(None, [f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)]))
-
-
-def _data(job: Job) -> dict[str, Any]:
-    """The job for --json."""
-    most = job.cost(job.timeout * job.attempts)
-    price = {"usd": job.hardware.unit_cost_usd, "unit": job.hardware.unit_label, "most_usd": most}
-    sizes = {"flavor": job.hardware.name, "timeout": job.timeout, "attempts": job.attempts}
-    return {"command": ["msgrpo", *job.arguments], "state": job.state} | sizes | {"price": price}

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 def add_leaderboard(parser: argparse.ArgumentParser) -> None:
     _add_source(parser)
-    parser.add_argument("--task", help="show this task only")
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument("--markdown", action="store_true", help="print Markdown instead of text")
-    add_json(either)
+    add_json(parser)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
@@ -35,13 +32,12 @@ def run_leaderboard(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.semantic import semantic_table
     from msgrpo_hub.evaluation.tables import eval_command, results_table, short
     from msgrpo_hub.evaluation.verify import REPLAYED
-    from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard
+    from msgrpo_hub.hub.leaderboard import as_json, read_leaderboard
 
     board = read_leaderboard(options.source, revision=options.revision)
-    shown = board.of_task(options.task) if options.task else board
-    tables = [make(shown.results, lambda result: short(shown.name(result))) for make in (results_table, semantic_table)]
-    text = "\n\n".join(filter(None, [*tables, REPLAYED if shown.results else ""]))
-    show(as_json(shown), as_markdown(shown, at=shown.commit) if options.markdown else text, as_json=options.json, sort_keys=True)
+    tables = [make(board.results, lambda result: short(board.name(result))) for make in (results_table, semantic_table)]
+    text = "\n\n".join(filter(None, [*tables, REPLAYED if board.results else ""]))
+    show(as_json(board), text, as_json=options.json, sort_keys=True)
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"

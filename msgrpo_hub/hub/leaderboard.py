@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from msgrpo_hub.downloads.client import hub_errors, snapshot
 from msgrpo_hub.downloads.names import is_folder
-from msgrpo_hub.errors import UserError, shown, unknown
+from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.evaluation.results import Result, player_key, player_names, run_hash
 from msgrpo_hub.evaluation.semantic import semantic_table
 from msgrpo_hub.evaluation.summary import plays, rank_key
@@ -61,13 +61,6 @@ class Leaderboard:
         """Run hash → best and worst rank that the paired tests leave open. A player that does not play has none."""
         pairs = [pair for group in same_episodes(self.results) for pair in zip(group, ranks(group), strict=True)]
         return {run_hash(result.config): [rank.best, rank.worst] for result, rank in pairs if rank}
-
-    def of_task(self, task: str) -> Leaderboard:
-        """The runs of one task. Raises `UserError` if the task has no runs."""
-        tasks = sorted({result.task for result in self.results})
-        if task not in tasks:
-            raise unknown("task", task, tasks) if tasks else UserError(f"{self.source!r} lists no runs: expected runs of {task}")
-        return replace(self, results=tuple(result for result in self.results if result.task == task))
 
 
 @checked

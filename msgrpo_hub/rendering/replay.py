@@ -123,7 +123,7 @@ def episode_data(
 
     Args:
         game: the rules.
-        episode: the record. One that does not replay is a `ValueError`.
+        episode: the record; a `ValueError` is raised if it does not replay.
         scores: the scores of its steps; computed if None.
         prompt_format: if given, the result has the prompts: `system` (the constant part), and each step's `prompt`.
 

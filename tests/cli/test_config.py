@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
 
 from msgrpo_hub.cli import parse
 from msgrpo_hub.cli.training import train_config
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import resolve
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import PRESETS, load_config, preset, to_toml
 from tests.command import Command
@@ -55,3 +58,23 @@ def test_the_resolved_configuration_runs_again_and_gives_the_same_adapter(
 def test_the_help_of_train_shows_every_field(msgrpo: Command) -> None:
     shown = msgrpo("train", "--help").out
     assert [field.name for field in dataclasses.fields(TrainConfig) if f"--{field.name.replace('_', '-')}" not in shown] == []
+
+
+# ---- own code by name: only if the name was typed on this machine
+
+
+def test_a_module_of_the_current_folder_is_imported_and_a_class_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_choice.py").write_text("class Three:\n    value = 3\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    assert resolve("number", "own_choice:Three", {}, may_import=True).value == 3  # type: ignore[attr-defined]
+
+
+def test_a_name_that_was_read_and_not_typed_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil_choice.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="would import code"):
+        resolve("credit", "evil_choice:credit", {"whole-episode": 1})
+    assert "evil_choice" not in sys.modules

@@ -66,10 +66,10 @@ def test_a_training_is_sent_as_a_command_of_uv_with_named_variables_as_secrets(r
     }
     machine = "a10g-large (12 vCPU, 46 GB; 1 × A10G, 24 GB): $0.0250 a minute"
     first, second, *lines, end = done.err.splitlines()[:5]
-    assert first == f"{machine}; at most $6.75 for 3 attempts of 1 h 30 min, as the Hub says now"
+    assert first == f"{machine}; at most $6.75 for 3 attempts of 1:30:00, as the Hub says now"
     assert second == "the state of the run goes to ada/lake-run (private)"
     assert lines == ["first line", "second line?[2J"]
-    assert re.fullmatch(r"completed after 0 s, about \$0\.0000", end)
+    assert re.fullmatch(r"completed after 0:00:00, about \$0\.00", end)
     assert "Next: msgrpo eval ada/lake" in done.err
 
 
