@@ -121,7 +121,7 @@ SPOILED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     "a better summary": ("results.json", with_json(reward={"mean": 9.0, "low": 8.0, "high": 9.9}), "the summary does not"),
     "a higher reward": ("episodes.parquet", with_column("reward", lambda n: pa.array([2.0] * n)), "its scores do not follow"),
     "no identity": ("config.lock.json", with_json(identity={}), "what kind of player"),
-    "another name": ("config.lock.json", with_json(player="me"), "the run hash of its configuration"),
+    "another name": ("config.lock.json", with_json(player="me"), "its identity is that of another player"),
     "other seeds": ("episodes.parquet", with_column("seed", lambda n: pa.array(range(n))), "not where they should be"),
     "other replies": ("steps.parquet", with_column("reply", lambda n: pa.array(["no"] * n)), "its reply does not parse to"),
     "a billion episodes": ("config.lock.json", with_json(episodes=10**9), "episodes is 1000000000, expected at most"),
