@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,9 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.suites import hash_of, load_suite
 from msgrpo_hub.evaluation.summary import REFERENCE
 from msgrpo_hub.games import base_game, make_game
+from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.variants import unchanged
+from msgrpo_hub.games.snake import Snake
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 
@@ -38,7 +39,11 @@ class Habit:
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         replies = []
         for prompt, rng in zip(prompts, rngs, strict=True):
-            game = unchanged(base_game(prompt.game))
+            game = base_game(prompt.game)
+            if isinstance(game, Snake):
+                game = replace(game, items=tuple(replace(item, reward=1.0) for item in game.items))
+            elif isinstance(game, FrozenLake):
+                game = replace(game, exactly=False, goal_reward=1.0)
             choose = SCRIPTED["optimal" if is_solvable(game) else REFERENCE]
             action = choose(game, prompt.state, rng)
             replies.append(Completion(text="" if action is None else prompt.prompt_format.reply(action)))

@@ -10,10 +10,11 @@ validation and test share.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from msgrpo_hub.games import Scene, Transition
+from msgrpo_hub.games import Scene, Solvable, Transition
 
 MOVES = {"Left": (0, -1), "Down": (1, 0), "Right": (0, 1), "Up": (-1, 0)}
 START, GOAL = (3, 0), (3, 11)
@@ -29,7 +30,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class CliffWalking:
+class CliffWalking(Solvable):
     """Walk from the start to the goal, along the cliff."""
 
     id: str = "CliffWalking-v1"
@@ -43,7 +44,7 @@ class CliffWalking:
     symbols = {".": "free", "@": "you", "C": "cliff", "G": "goal"}
     pictures = symbols
 
-    @property
+    @cached_property
     def rules(self) -> tuple[str, ...]:
         return (
             "A cell is (row, column); (0, 0) is the top left.",

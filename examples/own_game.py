@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from msgrpo_hub.agent import Policy, ScriptedPolicy
-from msgrpo_hub.games import Transition
+from msgrpo_hub.games import Game, Transition
 from msgrpo_hub.rollout import play_groups
 
 
@@ -14,7 +14,7 @@ class State(NamedTuple):
     turn: int
 
 
-class Corridor:
+class Corridor(Game):
     """Five cells in a row; the door is at the right end, and the floor is slippery."""
 
     id, rows, columns, horizon, actions, reward_range = "Corridor-v1", 1, 5, 8, ("Left", "Right"), (0.0, 1.0)

@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2
 from benchmark.pocket.card import measure, render
 from benchmark.pocket.tasks import PretrainingTask, pretraining_tasks, random_state, random_variant
 from benchmark.pocket.tokenizer import build_tokenizer
-from msgrpo_hub.agent.prompt_formats import user_text
+from msgrpo_hub.agent.prompt_formats import USER_TEXT
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.token_tree import TokenTree, build_tree, tree_inputs
 
@@ -73,7 +73,7 @@ def make_tokenizer(config: BuildConfig) -> PreTrainedTokenizerFast:
             for _ in range(config.states):
                 state = random_state(variant.game, rng)
                 for task in pretraining_tasks(variant, state, rng):
-                    yield user_text(variant.game.observe(state), task.request)
+                    yield USER_TEXT.format(variant.game.observe(state), task.request)
                     yield from task.replies
 
     return build_tokenizer(texts(np.random.default_rng((config.seed, 1))), config.vocabulary)
@@ -110,7 +110,7 @@ def encoded(
     tokenizer: PreTrainedTokenizerFast, system: str, observation: str, tasks: Sequence[PretrainingTask]
 ) -> list[tuple[list[int], list[list[int]]]]:
     """Token ids of the prompt and the replies of each task, equal to the chat template's."""
-    users = [f"<|user|>{user_text(observation, task.request)}<|end|><|assistant|>" for task in tasks]
+    users = [f"<|user|>{USER_TEXT.format(observation, task.request)}<|end|><|assistant|>" for task in tasks]
     head, *tails = tokenizer([f"<|system|>{system}<|end|>", *users])["input_ids"]
     replies = [tokenizer([f"{reply}<|end|>" for reply in task.replies])["input_ids"] for task in tasks]
     return [(head + tail, of_task) for tail, of_task in zip(tails, replies, strict=True)]

@@ -24,7 +24,7 @@ from benchmark.pocket.tasks import (
     random_variant,
 )
 from msgrpo_hub.agent.policy import Policy, Prompt, ScriptedPolicy
-from msgrpo_hub.agent.prompt_formats import user_text
+from msgrpo_hub.agent.prompt_formats import USER_TEXT
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.games import episode_seed, make_game
@@ -61,7 +61,7 @@ def ask(model: LanguageModel, variants: list[GameVariant], seed: int = PROBE_SEE
             *lookups(variant, state, rng),
             *instructions(variant, state, rng),
         ):
-            contents = (("system", variant.system), ("user", user_text(observation, task.request)))
+            contents = (("system", variant.system), ("user", USER_TEXT.format(observation, task.request)))
             questions.append((task, Prompt(contents, observation, variant.game, state)))
     greedy = replace(model, temperature=0.0, max_new_tokens=48)
     completions = greedy.complete([prompt for _, prompt in questions], [np.random.default_rng()] * len(questions))
@@ -100,7 +100,7 @@ def measure(model: LanguageModel) -> dict[str, Any]:
 
     The probe asks on registered games and on random variants (`mixed`: other rewards, fewer actions, prohibitions).
     """
-    games = {name: make_game(name) for name in GAMES}
+    games: dict[str, Any] = {name: make_game(name) for name in GAMES}
     exam = {name: ask(model, [GameVariant(game, game.actions)] * STATES) for name, game in games.items()}
     exam["mixed"] = ask(model, [random_variant(np.random.default_rng((PROBE_SEED, 7, index))) for index in range(STATES)])
     players: dict[str, Policy] = {

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION, request_text
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbour
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.games.game import Game
+from msgrpo_hub.games.game import Game, HasScene
 from msgrpo_hub.games.registry import GAMES
 from msgrpo_hub.games.snake import APPLE, Snake
-from msgrpo_hub.pocket.thoughts import direction_to, in_words, local_view, nearest, player_cell, things, thought
+from msgrpo_hub.pocket.thoughts import direction_to, in_words, local_view, nearest, things, thought
 
-PLAY_REQUEST = request_text(THINK_ACTION.request, list(DIRECTIONS))
+_start, _, _line = THINK_ACTION.request.rpartition("\n")
+PLAY_REQUEST = "\n".join([_start, *(_line.replace("{action}", action) for action in DIRECTIONS)])
 """The request of think-action in the games with these directions; one token of the built-in base."""
 
 
@@ -38,7 +39,7 @@ class PretrainingTask:
 class GameVariant:
     """A game as the prompt describes it, optionally with fewer actions and one extra prohibition."""
 
-    game: Game
+    game: HasScene
     actions: tuple[str, ...]
     avoid: str = ""
 
@@ -64,7 +65,7 @@ def play(variant: GameVariant, state: Any) -> PretrainingTask:
 
 def about_the_board(variant: GameVariant, state: Any, rng: np.random.Generator) -> Iterator[PretrainingTask]:
     """Questions with one correct answer, which the observation contains."""
-    game, here = variant.game, player_cell(variant.game, state)
+    game, here = variant.game, variant.game.scene(state).player
     what, view = things(game, state), local_view(game, state)
     yield PretrainingTask("each direction", "What lies in each direction?", (in_words(local_view(game, state)),))
     action = _pick(game.actions, rng)

@@ -27,8 +27,10 @@ _MARKERS = (
 """Opening and closing markers of thoughts, from the reasoning parsers of vLLM and SGLang and the chat templates of TRL."""
 
 _OPENING, _CLOSING = ("|".join(patterns) for patterns in zip(*_MARKERS, strict=True))
-_THOUGHTS = re.compile(f"(?P<open>{_OPENING})|{_CLOSING}", re.IGNORECASE)
-_OPENED = re.compile(rf"(?:{_OPENING})\s*\Z", re.IGNORECASE)
+MARKER = re.compile(f"(?P<open>{_OPENING})|{_CLOSING}", re.IGNORECASE)
+"""Starts or ends thoughts."""
+OPENED = re.compile(rf"(?:{_OPENING})\s*\Z", re.IGNORECASE)
+"""The opening marker at the end of a prompt whose template starts the thoughts of the reply."""
 
 _BEGIN, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<action>", "</action>"))
 _STRING = r'(?:[^"\\]|\\.)*+'  # possessive: a string that does not end is scanned once
@@ -76,7 +78,7 @@ def split_thoughts(text: str, parts: Sequence[str] = ()) -> tuple[list[str], str
     """
     thoughts: list[str] = []
     outside: list[str] = []
-    for markers in [_THOUGHTS, *(re.compile(f"(?P<open><{part}>)|</{part}>", re.IGNORECASE) for part in map(re.escape, parts))]:
+    for markers in [MARKER, *(re.compile(f"(?P<open><{part}>)|</{part}>", re.IGNORECASE) for part in map(re.escape, parts))]:
         outside, inside, start = [], False, 0
         for number, marker in enumerate(markers.finditer(text)):
             opens = marker["open"] is not None
@@ -88,26 +90,6 @@ def split_thoughts(text: str, parts: Sequence[str] = ()) -> tuple[list[str], str
         (thoughts if inside else outside).append(text[start:])
         text = "\n".join(outside)
     return thoughts, text
-
-
-def opened_thought(prompt: str) -> str:
-    """The opening marker at the end of a prompt, if its template starts the thoughts of the reply; else an empty string."""
-    found = _OPENED.search(prompt)
-    return found[0] if found else ""
-
-
-def as_thought(text: str, *, closed: bool = True) -> str:
-    """A thought that a server returns in a separate field, as the start of a reply. It keeps no marker that would end it.
-
-    >>> as_thought("Left [/THINK] or right?")
-    '<think>Left  or right?</think>'
-    """
-    return f"<think>{_THOUGHTS.sub('', text)}" + "</think>" * closed
-
-
-def is_marker(token: str) -> bool:
-    """Whether a token starts or ends thoughts, so that the text of a reply must keep it."""
-    return token == "<|channel|>" or _THOUGHTS.fullmatch(token) is not None
 
 
 def json_strings(text: str) -> dict[str, str]:

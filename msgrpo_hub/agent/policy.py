@@ -14,7 +14,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, base_game, display_name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prompt:
     """The input of a policy: language models use only the messages, scripted players the state."""
 
@@ -24,18 +24,17 @@ class Prompt:
     game: Game = field(compare=False, repr=False)
     state: Any = field(compare=False, repr=False)
     prompt_format: PromptFormat = field(default=THINK_ACTION, compare=False, repr=False)
+    messages: list[Message] = field(init=False, compare=False, repr=False)
+    """The contents as chat templates take them."""
+    system: str = field(init=False, compare=False, repr=False)
+    """The text of the first message."""
+    user: str = field(init=False, compare=False, repr=False)
+    """The text of the last message."""
 
-    @property
-    def messages(self) -> list[Message]:
-        return [{"role": role, "content": text} for role, text in self.contents]
-
-    @property
-    def system(self) -> str:
-        return self.contents[0][1]
-
-    @property
-    def user(self) -> str:
-        return self.contents[-1][1]
+    def __post_init__(self) -> None:
+        messages = [{"role": role, "content": text} for role, text in self.contents]
+        texts = [text for _, text in self.contents]
+        vars(self).update(messages=messages, system=texts[0], user=texts[-1])
 
 
 def build_prompt(game: Game, state: Any, prompt_format: PromptFormat = THINK_ACTION, history: Turns = ()) -> Prompt:
@@ -59,10 +58,8 @@ class Policy(Protocol):
 class Interrupted(UserError):  # noqa: N818
     """A policy cannot finish a turn. The replies that it has are played before the error is raised."""
 
-    def __init__(self, message: str, completions: Sequence[Completion | None]) -> None:
-        super().__init__(message)
-        self.completions = completions
-        """One per prompt of the turn, None without a reply."""
+    completions: Sequence[Completion | None]
+    """One per prompt of the turn, None without a reply."""
 
 
 def format_of(policy: Policy, chosen: PromptFormat | None = None, default: PromptFormat = THINK_ACTION) -> PromptFormat:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -38,20 +38,8 @@ def system_text(game: Game) -> str:
     return "\n".join(["[Instructions]", game.instructions, "[Available Actions]", actions, "[Rules]", *game.rules])
 
 
-def user_text(observation: str, request: str) -> str:
-    return f"Current Observation:\n{observation}\n{request}"
-
-
-def request_text(request: str, actions: Sequence[str]) -> str:
-    """A request with the actions of a game: a line with `{action}` is repeated for each of them.
-
-    >>> print(request_text("Reply with one of these:\\n<action>{action}</action>", ["Left", "Right"]))
-    Reply with one of these:
-    <action>Left</action>
-    <action>Right</action>
-    """
-    lines = request.split("\n")
-    return "\n".join(line.replace("{action}", name) for line in lines for name in (actions if "{action}" in line else [""]))
+USER_TEXT = "Current Observation:\n{}\n{}"
+"""The message of a turn, to be filled with an observation and a request."""
 
 
 class PromptFormat:
@@ -61,18 +49,13 @@ class PromptFormat:
     """The name in results; it must differ from the names of the built-in formats."""
     history: int = 0
     """Number of past turns in a prompt; 0 in the paper."""
-
-    def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
-        """The chat messages of a turn, with the last `self.history` turns. They start the same at every step of a game."""
-        raise NotImplementedError
-
-    def reply(self, action: str) -> str:
-        """The shortest reply with an action, as scripted players write it and scoring compares it."""
-        raise NotImplementedError
-
-    def parse(self, text: str, actions: Sequence[str]) -> str | None:
-        """The action of a reply, or None. It must accept any text without raising."""
-        raise NotImplementedError
+    render: Callable[[Game, str, Turns], list[Message]]
+    """`render(game, observation, history)`: the chat messages of a turn, with the last `self.history` turns. They start the same
+    at every step of a game."""
+    reply: Callable[[str], str]
+    """`reply(action)`: the shortest reply with an action, as scripted players write it and scoring compares it."""
+    parse: Callable[[str, Sequence[str]], str | None]
+    """`parse(text, actions)`: the action of a reply, or None. It must accept any text without raising."""
 
     def thought(self, text: str) -> str | None:  # noqa: ARG002
         """The thoughts in a reply, for replays; None if it has none."""
@@ -91,7 +74,7 @@ class TaggedFormat(PromptFormat):
 
     name: str
     request: str = f"{_TAGGED}<action>{{action}}</action>"
-    """The request after each observation, for `request_text`."""
+    """The request after each observation. A line with `{action}` is repeated for each action of the game."""
     parts: tuple[str, ...] = ()
     """Tags of the parts before the action that are not read, besides thoughts."""
     as_json: bool = False
@@ -99,7 +82,10 @@ class TaggedFormat(PromptFormat):
     history: int = 0
 
     def render(self, game: Game, observation: str, history: Turns = ()) -> list[Message]:
-        return conversation(system_text(game), history, observation, request_text(self.request, game.actions))
+        request = []
+        for line in self.request.split("\n"):
+            request += [line.replace("{action}", action) for action in game.actions] if "{action}" in line else [line]
+        return conversation(system_text(game), history, observation, "\n".join(request))
 
     def reply(self, action: str) -> str:
         return json.dumps({"action": action}, ensure_ascii=False) if self.as_json else f"<action>{action}</action>"
@@ -117,9 +103,9 @@ def conversation(system: str, history: Turns, observation: str, request: str) ->
     """The messages of the rules, the past turns and the current turn; each prompt extends the one before it."""
     messages: list[Message] = [{"role": "system", "content": system}]
     for past, reply in history:
-        messages.append({"role": "user", "content": user_text(past, request)})
+        messages.append({"role": "user", "content": USER_TEXT.format(past, request)})
         messages.append({"role": "assistant", "content": reply})
-    return [*messages, {"role": "user", "content": user_text(observation, request)}]
+    return [*messages, {"role": "user", "content": USER_TEXT.format(observation, request)}]
 
 
 THINK_ACTION = TaggedFormat(name="think-action")
@@ -144,9 +130,8 @@ def find_format(name: str, *, may_import: bool = False) -> PromptFormat:
     prompt_format = resolve("prompt format", name, PROMPT_FORMATS, may_import=may_import)
     if not is_import(name):
         return prompt_format
-    missing = [member for member in ("name", "history", "thought") if not hasattr(prompt_format, member)]
-    for member in ("render", "reply", "parse"):
-        missing += [member] * (getattr(type(prompt_format), member, None) in (None, vars(PromptFormat)[member]))
+    members = ("name", "history", "render", "reply", "parse", "thought")
+    missing = [member for member in members if not hasattr(prompt_format, member)]
     if missing:
         raise UserError(f"the prompt format {name!r} has no {missing[0]}: expected a subclass of msgrpo_hub.agent.PromptFormat")
     own = prompt_format.name
@@ -190,7 +175,7 @@ def format_hash(prompt_format: PromptFormat) -> str:
         first, other = game.actions[0], game.actions[-1]
         observation = game.observe(game.initial_state(stream(0, "initial_state")))
         past = [(f"{observation}\n{turn}", prompt_format.reply(first)) for turn in range(min(prompt_format.history, 2))]
-        record += [prompt_format.render(game, observation), prompt_format.render(game, observation, past)]
+        record += [prompt_format.render(game, observation, ()), prompt_format.render(game, observation, past)]
         written = {"reply": prompt_format.reply(first), "other": prompt_format.reply(other)}
         texts = [text.format(action=first, lower=first.lower(), **written) for text in _PROBE_REPLIES]
         record += [[text, prompt_format.parse(text, game.actions)] for text in texts]

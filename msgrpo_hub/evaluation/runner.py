@@ -30,7 +30,7 @@ from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.fields import Count, checked
 from msgrpo_hub.games import make_game
-from msgrpo_hub.players.registry import Player, can_play, find_player, identify, with_refusals
+from msgrpo_hub.players.registry import Player, can_play, find_player, identify
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
@@ -108,7 +108,9 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
     folder = output_dir / player.folder / task.replace(":", "-") / run_hash(config)
     if (done := _stored(folder, config)) and done.complete:
         return done
-    if (asked := with_refusals(player)).identity != player.identity:
+    refused: list[str] = getattr(player.policy, "refusals", list)()  # the first call asks the server, if there is one
+    if refused and player.identity.get("refused") != refused:
+        asked = replace(player, identity=player.identity | {"refused": refused})
         return run_task(asked, suite, task, output_dir, batch_size)
     try:
         folder.mkdir(parents=True, exist_ok=True)

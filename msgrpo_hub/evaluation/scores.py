@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgrpo_hub.episode import Episode, EpisodeScore, StepScore, known_sum
 from msgrpo_hub.games import Game, base_game, display_name, make_game
 from msgrpo_hub.games.game import is_solvable
-from msgrpo_hub.games.solving import TIE, best_actions, optimal_value, random_value, values_at
+from msgrpo_hub.games.solving import TIE, best_actions, start_values, values_at
 from msgrpo_hub.rollout import replayed_states
 
 _EXACT = ("value_optimal", "value_random", "regret", "luck_adjusted", "optimal_steps", "first_mistake")
@@ -43,8 +43,9 @@ def judged(episode: Episode, game: Game | None = None) -> tuple[list[StepScore],
     exact: dict[str, float | int | None] = dict.fromkeys(_EXACT)
     if is_solvable(core):
         regrets = [score.regret for score in steps if score.regret is not None]
-        optimal, mistakes = optimal_value(core, episode.seed), [turn for turn, regret in enumerate(regrets) if regret > TIE]
-        values = (optimal, random_value(core, episode.seed), sum(regrets), optimal - sum(regrets))
+        mistakes = [turn for turn, regret in enumerate(regrets) if regret > TIE]
+        optimal, random = start_values(core, episode.seed)
+        values = (optimal, random, sum(regrets), optimal - sum(regrets))
         exact = dict(zip(_EXACT, (*values, len(regrets) - len(mistakes), mistakes[0] if mistakes else -1), strict=True))
     return steps, EpisodeScore(
         reward=episode.reward,

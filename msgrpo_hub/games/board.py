@@ -5,8 +5,8 @@ A cell is (row, column), counted from (0, 0) at the top left. The order of the a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 Cell = tuple[int, int]
 View = Literal["full", "coordinates", "grid"]
@@ -72,38 +72,3 @@ def canonical(rows: Sequence[str]) -> str:
         images += [turned, turned[::-1]]
     flat = min(len(rows), len(rows[0]))  # the longer side of a rectangle is horizontal
     return "\n".join(min(image for image in images if len(image) == flat))
-
-
-class SquareBoard:
-    """A game with scenes on a square board, and the four directions as actions."""
-
-    size: int
-    grid: Callable[[Any], list[str]]
-    scene: Callable[[Any], Any]
-    actions = tuple(DIRECTIONS)
-    directions: ClassVar[Mapping[str, Cell]] = DIRECTIONS
-
-    @property
-    def rows(self) -> int:
-        return self.size
-
-    @property
-    def columns(self) -> int:
-        return self.size
-
-    def board(self, state: Any) -> str:
-        """The symbols of a board, equal for mirrored and turned boards."""
-        return canonical(self.grid(state))
-
-    def legal_actions(self, state: Any) -> tuple[str, ...]:
-        """The actions that lead neither off the board nor into the player's own body."""
-        scene = self.scene(state)
-        own = {cell for body in scene.bodies[:1] for cell in body.cells}
-        ahead = {action: neighbour(scene.player, action) for action in self.actions}
-        return tuple(action for action, end in ahead.items() if inside(end, self.size, self.size) and end not in own)
-
-    def safe_actions(self, state: Any) -> tuple[str, ...]:
-        """The legal actions that enter no blocked cell."""
-        scene = self.scene(state)
-        legal = self.legal_actions(state)
-        return tuple(action for action in legal if neighbour(scene.player, action) not in scene.blocked)

@@ -7,6 +7,7 @@ The id can carry the import: `gymnasium.make("msgrpo_hub.games.environment:msgrp
 from __future__ import annotations
 
 import string
+from importlib.metadata import entry_points
 from typing import Any, Literal
 
 import gymnasium
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games.game import Game, planes, render_text
-from msgrpo_hub.games.registry import FURTHER, game_ids, make_game
+from msgrpo_hub.games.registry import FURTHER, GAMES, GROUP, make_game
 from msgrpo_hub.games.seeds import SHARES, Split, Splits
 from msgrpo_hub.games.variants import base_game
 
@@ -51,16 +52,9 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
         render_mode: Literal["ansi"] | None = None,
         split: Split = "train",
     ) -> None:
-        """Sets up the spaces.
+        """Sets up the spaces. Raises `UserError` for an unknown game, observation, render mode or split.
 
-        Args:
-            game_id: a registered game.
-            observation: `text`, or `tensor`: float32 planes (symbols, rows, columns), one for each symbol of the grid.
-            render_mode: `ansi` draws the board with characters.
-            split: the split of the initial boards: `train`, `validation` or `test`.
-
-        Raises:
-            UserError: the game, observation, render mode or split is unknown.
+        The observation `tensor` is float32 planes (symbols, rows, columns), one for each symbol of the grid.
         """
         self.game: Game = make_game(game_id)
         modes: list[str] = self.metadata["render_modes"]
@@ -122,7 +116,7 @@ def register_games() -> None:
 
     There is no `max_episode_steps`, since a game truncates its own episodes.
     """
-    for game_id in [*game_ids(), *FURTHER]:
+    for game_id in {*GAMES, *FURTHER, *entry_points(group=GROUP).names}:
         name = f"msgrpo_hub/{game_id}"
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=f"{__name__}:{TextGameEnv.__name__}", kwargs={"game_id": game_id})

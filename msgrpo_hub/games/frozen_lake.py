@@ -7,15 +7,13 @@ action" (⊥), the player stays on its cell and does not slip.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import ClassVar
+from functools import cached_property
 
 import numpy as np
 
-from msgrpo_hub.games.board import CELL_RULES, Cell, SquareBoard, View, cells_text, grid_rows, inside, neighbour, observation
-from msgrpo_hub.games.game import Posture, Scene, Transition, check_turn
+from msgrpo_hub.games.board import CELL_RULES, Cell, View, cells_text, grid_rows, inside, neighbour, observation
+from msgrpo_hub.games.game import Posture, Scene, Solvable, SquareBoard, Transition, check_turn
 from msgrpo_hub.games.lake_maps import Maps
 
 
@@ -40,7 +38,7 @@ class LakeState:
 
 
 @dataclass(frozen=True)
-class FrozenLake(SquareBoard):
+class FrozenLake(SquareBoard, Solvable):
     """Reach the goal: +1 there, 0 elsewhere; a hole ends the episode. With a negative `goal_reward`, avoid the goal."""
 
     id: str
@@ -60,53 +58,43 @@ class FrozenLake(SquareBoard):
     task: str = "Reach the goal and do not fall into a hole."
     """The task in the instructions."""
 
-    symbols: ClassVar[Mapping[str, str]] = {".": "ice", "@": "you", "O": "hole", "G": "goal"}
-    pictures = symbols
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        return min(0.0, self.goal_reward), max(0.0, self.goal_reward)
-
-    return_range = reward_range
-
-    @property
-    def instructions(self) -> str:
-        return f"You walk on a frozen lake. {self.task}"
-
-    @cached_property
-    def rules(self) -> tuple[str, ...]:
-        rate = self.success_rate
-        intended, side = ("1/3", "1/3") if rate is None else (f"{rate:g}", f"{(1 - rate) / 2:g}")
-        slip = f"The ice is slippery: a move goes where you want with chance {intended} and to each side with chance {side}."
+    def __post_init__(self) -> None:
+        symbols = {".": "ice", "@": "you", "O": "hole", "G": "goal"}
+        rewards = min(0.0, self.goal_reward), max(0.0, self.goal_reward)
+        chance, rate = "1/3 and to each side with chance 1/3", self.success_rate
+        if rate is not None:
+            chance = f"{rate:g} and to each side with chance {(1 - rate) / 2:g}"
         when = f" if you reach it in exactly {self.horizon} turns, else 0," if self.exactly else ""
-        return (
+        rules = (
             *CELL_RULES,
             "A move off the board leaves you where you are.",
-            *([slip] if self.slippery else []),
+            *([f"The ice is slippery: a move goes where you want with chance {chance}."] if self.slippery else []),
             f"The goal gives {self.goal_reward:g}{when} and ends the game. A hole gives 0 and ends the game.",
             f"The game ends after {self.horizon} turns.",
             "In the grid @ is you, . is ice, O is a hole, G is the goal.",
         )
+        vars(self).update(rows=self.size, columns=self.size, symbols=symbols, pictures=symbols, rules=rules)
+        vars(self).update(instructions=f"You walk on a frozen lake. {self.task}", reward_range=rewards, return_range=rewards)
+        lakes = [LakeState(self.size, holes, start, given_goal=goal) for holes, start, goal in self.maps.common(self.size)]
+        vars(self).update(common_boards=frozenset(map(self.board, lakes)))
 
     def initial_state(self, rng: np.random.Generator) -> LakeState:
         holes, start, goal = self.maps.sample(self.size, self.frozen_probability, rng)
         state = LakeState(self.size, holes, start)
         return state if goal == state.goal else replace(state, given_goal=goal)
 
-    @cached_property
-    def common_boards(self) -> frozenset[str]:
-        """Boards with more than a tenth of the probability: the lake without holes is 24 % of Slippery."""
-        lakes = self.maps.common(self.size)
-        return frozenset(self.board(LakeState(self.size, holes, start, given_goal=goal)) for holes, start, goal in lakes)
-
     def outcomes(self, state: LakeState, action: str | None) -> list[tuple[float, Transition[LakeState]]]:
         """P(s', r | s, a) as (probability, transition) pairs: one pair without slipping, three on slippery ice."""
         check_turn(self, action, state.terminal or state.turn >= self.horizon)
-        cells, transitions = self._entered[state.player, action], _transitions(self, state.holes, state.turn, state.given_goal)
-        if self.success_rate is None or len(cells) == 1:
-            return [(1 / len(cells), transitions[cell]) for cell in cells]
-        side = (1 - self.success_rate) / 2
-        return [(chance, transitions[cell]) for chance, cell in zip((side, self.success_rate, side), cells, strict=True)]
+        cells, rate = self._entered[state.player, action], self.success_rate
+        chances = [1 / len(cells)] * len(cells) if rate is None or len(cells) == 1 else [(1 - rate) / 2, rate, (1 - rate) / 2]
+        goal, last, outcomes = state.goal, state.turn + 1 >= self.horizon, []
+        for chance, cell in zip(chances, cells, strict=True):
+            after = LakeState(self.size, state.holes, cell, state.turn + 1, state.given_goal)
+            ended = cell == goal or cell in state.holes
+            reward = self.goal_reward if cell == goal and (last or not self.exactly) else 0.0
+            outcomes.append((chance, Transition(after, reward, ended, last and not ended)))
+        return outcomes
 
     def step(self, state: LakeState, action: str | None, rng: np.random.Generator) -> Transition[LakeState]:
         outcomes = self.outcomes(state, action)
@@ -149,22 +137,3 @@ class FrozenLake(SquareBoard):
         if self.goal_reward < 0:
             return not state.terminal
         return state.player == state.goal and (state.turn == self.horizon or not self.exactly)
-
-
-class _Transitions(dict[Cell, Transition[LakeState]]):
-    """Cell → the transition that enters it on one turn of one lake, made on first use."""
-
-    def __init__(self, game: FrozenLake, holes: tuple[Cell, ...], turn: int, goal: Cell | None) -> None:
-        super().__init__()
-        self.game, self.holes, self.turn, self.goal = game, holes, turn, goal
-
-    def __missing__(self, cell: Cell) -> Transition[LakeState]:
-        game, after = self.game, LakeState(self.game.size, self.holes, cell, self.turn + 1, self.goal)
-        last = after.turn >= game.horizon
-        reward = game.goal_reward if cell == after.goal and (last or not game.exactly) else 0.0
-        self[cell] = Transition(after, reward, after.terminal, not after.terminal and last)
-        return self[cell]
-
-
-_transitions = lru_cache(maxsize=256)(_Transitions)
-"""Tables of the most recent turns: solving a lake uses each transition a dozen times."""

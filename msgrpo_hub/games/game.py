@@ -1,15 +1,15 @@
-"""The protocol of games: pure functions of a frozen, hashable state, with all randomness from an explicit generator."""
+"""The interface of games: pure functions of a frozen, hashable state, with all randomness from an explicit generator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeGuard, TypeVar
+from typing import Any, Generic, Literal, TypeGuard, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from msgrpo_hub.games.board import Cell
+from msgrpo_hub.games.board import DIRECTIONS, Cell, canonical, inside, neighbour
 
 State = TypeVar("State")
 Posture = Literal["", "goal", "hole"]
@@ -26,7 +26,7 @@ class Transition(Generic[State]):
     truncated: bool
 
 
-class Game(Protocol):
+class Game:
     """A text game (a TSMG of the paper without its text policy): S, A, P, R and the text observation O.
 
     A game has only parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no action":
@@ -35,75 +35,48 @@ class Game(Protocol):
     the context of a rollout.
     """
 
-    @property
-    def id(self) -> str:
-        """The versioned name, such as `Snake-Standard-v1`; a changed rule is a new version."""
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of the board."""
-
-    @property
-    def columns(self) -> int:
-        """The number of columns of the board."""
-
-    @property
-    def horizon(self) -> int:
-        """The number of turns after which an episode is truncated."""
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """The available actions, in the order of gymnasium's `Discrete` space."""
-
-    @property
-    def instructions(self) -> str:
-        """The task in a sentence or two, for the prompt."""
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules, one sentence or two each, for the prompt."""
-
-    @property
-    def symbols(self) -> Mapping[str, str]:
-        """Grid symbol → its meaning."""
-
-    @property
-    def reward_range(self) -> tuple[float, float]:
-        """The smallest and largest reward of one step."""
-
-    def initial_state(self, rng: np.random.Generator) -> Any:
-        """Samples s0."""
-
-    def step(self, state: Any, action: str | None, rng: np.random.Generator) -> Transition[Any]:
-        """Plays one turn. Raises `ValueError` for an action that is not available or an episode that has ended."""
-
-    def observe(self, state: Any) -> str:
-        """The text observation: everything that a language agent sees of the state."""
-
-    def grid(self, state: Any) -> list[str]:
-        """The board as `rows` strings of `columns` one-character symbols."""
-
-    def legal_actions(self, state: Any) -> tuple[str, ...]:
-        """The actions that move the player neither into a wall nor into its own body. May be empty."""
-
-    def safe_actions(self, state: Any) -> tuple[str, ...]:
-        """The legal actions that do not enter a danger visible on the board. May be empty."""
-
-    def succeeded(self, state: Any) -> bool:
-        """Whether an episode that ends in this state is a success."""
+    id: str
+    """The versioned name, such as `Snake-Standard-v1`; a changed rule is a new version."""
+    rows: int
+    """The number of rows of the board."""
+    columns: int
+    """The number of columns of the board."""
+    horizon: int
+    """The number of turns after which an episode is truncated."""
+    actions: tuple[str, ...]
+    """The available actions, in the order of gymnasium's `Discrete` space."""
+    instructions: str
+    """The task in a sentence or two, for the prompt."""
+    rules: tuple[str, ...]
+    """The rules, one sentence or two each, for the prompt."""
+    symbols: Mapping[str, str]
+    """Grid symbol → its meaning."""
+    reward_range: tuple[float, float]
+    """The smallest and largest reward of one step."""
+    initial_state: Callable[[np.random.Generator], Any]
+    """`initial_state(rng)` samples s0."""
+    step: Callable[[Any, str | None, np.random.Generator], Transition[Any]]
+    """`step(state, action, rng)` plays a turn. Raises `ValueError` for an unavailable action and after the end of an episode."""
+    observe: Callable[[Any], str]
+    """`observe(state)` is the text observation: everything that a language agent sees of the state."""
+    grid: Callable[[Any], list[str]]
+    """`grid(state)` is the board as `rows` strings of `columns` one-character symbols."""
+    legal_actions: Callable[[Any], tuple[str, ...]]
+    """`legal_actions(state)` move the player neither into a wall nor into its own body. May be empty."""
+    safe_actions: Callable[[Any], tuple[str, ...]]
+    """`safe_actions(state)` are the legal actions that do not enter a danger visible on the board. May be empty."""
+    succeeded: Callable[[Any], bool]
+    """`succeeded(state)`: whether an episode that ends in this state is a success."""
 
 
-class Solvable(Game, Protocol):
+class Solvable(Game):
     """A game with known probabilities and few states, whose exact values can be computed (see `games.solving`).
 
     The game and its states must be hashable. A state must include the turn, since values depend on the turns left.
     """
 
-    def __hash__(self) -> int:
-        """Solved values are cached by game."""
-
-    def outcomes(self, state: Any, action: str | None) -> Sequence[tuple[float, Transition[Any]]]:
-        """P(s', r | s, a) as (probability, transition) pairs; `step` samples one of them. Raises `ValueError` as `step` does."""
+    outcomes: Callable[[Any, str | None], Sequence[tuple[float, Transition[Any]]]]
+    """`outcomes(state, action)`: P(s', r | s, a) as (probability, transition) pairs; `step` samples one of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +86,6 @@ class Body:
     cells: tuple[Cell, ...]
     """From head to tail."""
     alive: bool = True
-    """Whether it is alive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,19 +108,39 @@ class Scene:
     """The cells that an opponent may enter this turn."""
 
 
-class HasScene(Game, Protocol):
+class HasScene(Game):
     """A game that describes its states as scenes. Other games are drawn from their grids and symbols."""
 
-    @property
-    def directions(self) -> Mapping[str, Cell]:
-        """Action → its move on the board, as (rows, columns)."""
+    directions: Mapping[str, Cell]
+    """Action → its move on the board, as (rows, columns)."""
+    pictures: Mapping[str, str]
+    """Grid symbol → the name of its drawing (see `rendering/board_art.svg`)."""
+    scene: Callable[[Any], Scene]
+    """`scene(state)` is the scene of a state."""
 
-    @property
-    def pictures(self) -> Mapping[str, str]:
-        """Grid symbol → the name of its drawing (see `rendering/board_art.svg`)."""
 
-    def scene(self, state: Any) -> Scene:
-        """The scene of a state."""
+class SquareBoard(HasScene):
+    """A game with scenes on a square board, and the four directions as actions."""
+
+    size: int
+    actions = tuple(DIRECTIONS)
+    directions = DIRECTIONS
+
+    def board(self, state: Any) -> str:
+        """The symbols of a board, equal for mirrored and turned boards."""
+        return canonical(self.grid(state))
+
+    def legal_actions(self, state: Any) -> tuple[str, ...]:
+        """The actions that lead neither off the board nor into the player's own body."""
+        scene = self.scene(state)
+        own = {cell for body in scene.bodies[:1] for cell in body.cells}
+        ahead = {action: neighbour(scene.player, action) for action in self.actions}
+        return tuple(action for action, end in ahead.items() if inside(end, self.size, self.size) and end not in own)
+
+    def safe_actions(self, state: Any) -> tuple[str, ...]:
+        """The legal actions that enter no blocked cell."""
+        scene = self.scene(state)
+        return tuple(action for action in self.legal_actions(state) if neighbour(scene.player, action) not in scene.blocked)
 
 
 def has_scene(game: Game) -> TypeGuard[HasScene]:

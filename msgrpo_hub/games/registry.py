@@ -106,16 +106,13 @@ def make_game(game_id: str) -> Game:
             where = points[name].value
             raise UserError(f"cannot import the game {name!r} ({where}: {error}): repair or uninstall its package") from error
         game = loaded() if isinstance(loaded, type) else loaded
+        if not isinstance(game, Game):
+            raise UserError(f"the entry point {name!r} is of type {type(game).__name__}: expected a msgrpo_hub.games.Game")
         if game.id != name:
             raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected equal names")
     return make_variant(game, variant) if colon else game
 
 
-def game_ids() -> list[str]:
-    """The registered ids except `FURTHER`, then the ids of other packages, without loading their games."""
-    return [*GAMES, *sorted(entry_points(group=GROUP).names - GAMES.keys())]
-
-
 def all_games() -> dict[str, Game]:
-    """Id → game, for `game_ids`."""
-    return {game_id: make_game(game_id) for game_id in game_ids()}
+    """Id → game, for the registered games except `FURTHER`, then for the games of other packages."""
+    return GAMES | {game_id: make_game(game_id) for game_id in sorted(entry_points(group=GROUP).names - GAMES.keys())}

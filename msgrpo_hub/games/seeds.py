@@ -11,7 +11,7 @@ be most of a split: the game declares it as common, and it belongs to training.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, get_args
 
@@ -33,16 +33,6 @@ SHARES: dict[Split, float] = {"train": 0.6, "validation": 0.2, "test": 0.2}
 _PROBED = 200
 """Boards sampled to see whether every split has some. A split with a fifth of the boards is missed with probability 1e-19."""
 _MOST_TRIES = 10_000
-
-
-def candidate_seed(game_id: str, split: Split, index: int, run: int = 0, attempt: int = 0) -> int:
-    """A 63-bit seed with any board.
-
-    >>> candidate_seed("Snake-Solo-v1", "test", 0) == candidate_seed("Snake-Solo-v1:compass", "test", 0)
-    True
-    """
-    name = f"{game_id.partition(':')[0]}/{split}/{index}/{run}" + (f"/{attempt}" if attempt else "")
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
 
 
 def stream(seed: int, purpose: Purpose, *keys: int) -> np.random.Generator:
@@ -77,6 +67,7 @@ class Splits:
     """The boards of one game, divided into splits."""
 
     game: Game
+    _seeds: dict[tuple[Split, int, int], int] = field(default_factory=dict)
 
     @cached_property
     def are_apart(self) -> bool:
@@ -92,10 +83,14 @@ class Splits:
 
     def seed(self, split: Split, index: int, run: int = 0) -> int:
         """The seed of an episode of a split: the first of its sequence of seeds whose board belongs there."""
+        if (split, index, run) in self._seeds:
+            return self._seeds[split, index, run]
+        game_id = self.game.id.partition(":")[0]
         for attempt in range(_MOST_TRIES):
-            seed = candidate_seed(self.game.id, split, index, run, attempt)
+            name = f"{game_id}/{split}/{index}/{run}" + (f"/{attempt}" if attempt else "")
+            seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
             if not self.are_apart or split_of(self.game, self.game.initial_state(stream(seed, "initial_state"))) == split:
-                return seed
+                return self._seeds.setdefault((split, index, run), seed)
         raise self._too_rare(split)
 
     def initial_state(self, split: Split, rng: np.random.Generator) -> Any:
@@ -132,11 +127,6 @@ def episode_seed(game_id: str, split: Split, index: Number, run: Seed = 0) -> in
     >>> episode_seed("FrozenLake-NotSlippery-v1", "test", 0) == episode_seed("FrozenLake-NotSlippery-v1", "train", 0)
     False
     """
-    return _episode_seed(game_id, split, index, run)
-
-
-@lru_cache(maxsize=2**17)
-def _episode_seed(game_id: str, split: Split, index: int, run: int) -> int:
     return splits_of(game_id).seed(split, index, run)
 
 

@@ -7,12 +7,11 @@ move, tails included. With "no action" (⊥), the snake stays where it is and th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
-from msgrpo_hub.games.board import CELL_RULES, Cell, SquareBoard, View, cells_text, grid_rows, inside, neighbour, observation
-from msgrpo_hub.games.game import Body, Scene, Transition, check_turn
+from msgrpo_hub.games.board import CELL_RULES, Cell, View, cells_text, grid_rows, inside, neighbour, observation
+from msgrpo_hub.games.game import Body, Scene, SquareBoard, Transition, check_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,8 @@ class Item:
 
 
 APPLE = Item("apple", "A", 5, 1.0)
+Items = tuple[tuple[Cell, ...], ...]
+"""The cells of each kind of item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class SnakeState:
 
     snake: tuple[Cell, ...]
     opponent: tuple[Cell, ...]
-    items: tuple[tuple[Cell, ...], ...]
+    items: Items
     turn: int = 0
     alive: bool = True
     opponent_alive: bool = True
@@ -60,46 +61,30 @@ class Snake(SquareBoard):
 
     instructions = "You steer a snake. Collect as much reward as you can and stay alive."
 
-    @cached_property
-    def symbols(self) -> dict[str, str]:
+    def __post_init__(self) -> None:
         opponent = {"X": "opponent head", "x": "opponent body"} if self.has_opponent else {}
-        return {".": "free", "@": "your head", "#": "your body", **opponent, **{i.symbol: i.name for i in self.items}}
-
-    @cached_property
-    def pictures(self) -> dict[str, str]:
-        """Grid symbol → the name of its drawing; an apple with a negative reward is drawn as a poison apple."""
+        symbols = {".": "free", "@": "your head", "#": "your body", **opponent, **{i.symbol: i.name for i in self.items}}
         poison = {item.symbol: "poison apple" for item in self.items if item.name == "apple" and item.reward < 0}
-        return {**self.symbols, **poison}
-
-    @cached_property
-    def reward_range(self) -> tuple[float, float]:
-        rewards = [self.death_reward, 0.0, *(item.reward for item in self.items)]
-        return min(rewards), max(rewards)
-
-    @cached_property
-    def return_range(self) -> tuple[float, float]:
-        """The worst or best item on every turn; the last turn may be a death instead, since a snake dies once."""
-        rewards = [0.0, *(item.reward for item in self.items)]
-        low, high = min(rewards), max(rewards)
-        return (self.horizon - 1) * low + min(low, self.death_reward), (self.horizon - 1) * high + max(high, self.death_reward)
-
-    @cached_property
-    def rules(self) -> tuple[str, ...]:
-        legend = ", ".join(f"{symbol} is {name}" for symbol, name in self.symbols.items())
-        opponent = "An opponent snake moves at random. The game ends when it dies. If the heads meet, both die."
-        return (
+        # The worst or best item on every turn; the last turn may be a death instead, since a snake dies once.
+        low, high = (bound([0.0, *(item.reward for item in self.items)]) for bound in (min, max))
+        worst, best = min(low, self.death_reward), max(high, self.death_reward)
+        rules = [
             *CELL_RULES,
             f"A wall, your body or another snake kills you: that gives {self.death_reward:g} and ends the game.",
-            *(
-                f"{'An' if item.name[0] in 'aeiou' else 'A'} {item.name} gives {item.reward:g}"
-                f"{' and makes you one cell longer' if item.grows else ''}; then it appears elsewhere."
-                for item in self.items
-            ),
-            *([opponent] if self.has_opponent else []),
-            *(["Items roll one cell Down each turn."] if self.down_hill else []),
-            f"The game ends after {self.horizon} turns.",
-            f"In the grid {legend}.",
-        )
+        ]
+        for item in self.items:
+            grows = " and makes you one cell longer" if item.grows else ""
+            article = "An" if item.name[0] in "aeiou" else "A"
+            rules.append(f"{article} {item.name} gives {item.reward:g}{grows}; then it appears elsewhere.")
+        if self.has_opponent:
+            rules.append("An opponent snake moves at random. The game ends when it dies. If the heads meet, both die.")
+        if self.down_hill:
+            rules.append("Items roll one cell Down each turn.")
+        legend = ", ".join(f"{symbol} is {name}" for symbol, name in symbols.items())
+        rules += [f"The game ends after {self.horizon} turns.", f"In the grid {legend}."]
+        vars(self).update(rows=self.size, columns=self.size, symbols=symbols, pictures=symbols | poison, rules=tuple(rules))
+        turns = self.horizon - 1
+        vars(self).update(reward_range=(worst, best), return_range=(turns * low + worst, turns * high + best))
 
     def initial_state(self, rng: np.random.Generator) -> SnakeState:
         total = 1 + self.has_opponent + sum(item.count for item in self.items)
@@ -121,12 +106,11 @@ class Snake(SquareBoard):
         if self.down_hill:
             after = self._roll(after)
         if alive and head is not None:
-            after, eaten = self._eat(after, head)
-            after = replace(after, snake=_moved(after.snake, head, eaten))
-            reward += 0.0 if eaten is None else eaten.reward
+            snake, items, reward = self._enter(head, after.snake, after.items)
+            after = replace(after, snake=snake, items=items)
         if opponent_alive and other is not None:
-            after, eaten = self._eat(after, other)
-            after = replace(after, opponent=_moved(after.opponent, other, eaten))
+            opponent, items, _ = self._enter(other, after.opponent, after.items)
+            after = replace(after, opponent=opponent, items=items)
         after = self._replenish(after, rng)
         return Transition(after, reward, after.terminal, not after.terminal and after.turn >= self.horizon)
 
@@ -138,10 +122,12 @@ class Snake(SquareBoard):
         open_cells = [cell for cell in cells if inside(cell, self.size, self.size) and cell not in state.opponent] or cells
         return open_cells[int(rng.integers(len(open_cells)))]
 
-    def _eat(self, state: SnakeState, cell: Cell) -> tuple[SnakeState, Item | None]:
-        """Removes the item on a cell from the board; also returns the item, or None for an empty cell."""
-        eaten = next((item for item, cells in zip(self.items, state.items, strict=True) if cell in cells), None)
-        return replace(state, items=tuple(tuple(c for c in cells if c != cell) for cells in state.items)), eaten
+    def _enter(self, head: Cell, body: tuple[Cell, ...], items: Items) -> tuple[tuple[Cell, ...], Items, float]:
+        """The body and the items after a head enters a cell, and the reward of the item there."""
+        eaten = next((item for item, cells in zip(self.items, items, strict=True) if head in cells), None)
+        grows = eaten is not None and eaten.grows
+        left = tuple(tuple(cell for cell in cells if cell != head) for cells in items)
+        return (head, *(body if grows else body[:-1])), left, eaten.reward if eaten else 0.0
 
     def _roll(self, state: SnakeState) -> SnakeState:
         """Moves every item one cell down, except in the last row or above an occupied cell."""
@@ -150,12 +136,9 @@ class Snake(SquareBoard):
         kinds = {cell: kind for kind, cells in enumerate(state.items) for cell in cells}
         for cell in sorted(kinds, reverse=True):
             below = neighbour(cell, "Down")
-            if inside(below, self.size, self.size) and below not in taken:
-                taken.remove(cell)
-                taken.add(below)
-                rolled[kinds[cell]].append(below)
-            else:
-                rolled[kinds[cell]].append(cell)
+            end = below if inside(below, self.size, self.size) and below not in taken else cell
+            taken = taken - {cell} | {end}
+            rolled[kinds[cell]].append(end)
         return replace(state, items=tuple(tuple(sorted(cells)) for cells in rolled))
 
     def _replenish(self, state: SnakeState, rng: np.random.Generator) -> SnakeState:
@@ -196,10 +179,4 @@ class Snake(SquareBoard):
         )
 
     def succeeded(self, state: SnakeState) -> bool:
-        """Whether the player is alive at the end."""
         return state.alive
-
-
-def _moved(body: tuple[Cell, ...], head: Cell, eaten: Item | None) -> tuple[Cell, ...]:
-    """The body after a move: the tail leaves its cell, unless the snake ate an item that makes it grow."""
-    return (head, *(body if eaten is not None and eaten.grows else body[:-1]))

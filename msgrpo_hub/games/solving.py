@@ -6,10 +6,9 @@ the start. Every `Solvable` game is solved this way, also of other packages.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -121,10 +120,8 @@ def solve(game: Solvable, start: Any) -> Values:
     )
 
 
-@lru_cache(maxsize=64)
-def _latest(game: Solvable) -> deque[Values]:  # noqa: ARG001
-    """The most recent values of a game."""
-    return deque(maxlen=KEPT)
+_latest: defaultdict[Solvable, deque[Values]] = defaultdict(lambda: deque(maxlen=KEPT))
+"""The most recent values of each game."""
 
 
 def values_at(game: Game, state: Any) -> Values:
@@ -135,7 +132,7 @@ def values_at(game: Game, state: Any) -> Values:
     """
     if not is_solvable(game):
         raise UserError(f"{game.id} has no exact optimum: expected a game with `outcomes`, such as Frozen Lake")
-    latest = _latest(game)
+    latest = _latest[game]
     for values in reversed(tuple(latest)):  # other threads may solve other states meanwhile
         if state in values.rows:
             return values
@@ -166,32 +163,8 @@ def soonest_optimal_actions(game: Game, state: Any) -> tuple[str, ...]:
         state = waited.state
 
 
-def optimal_value(game: Game, seed: int) -> float:
-    """The expected return of optimal play from the initial state of an episode seed; `UserError` as above."""
+def start_values(game: Game, seed: int) -> tuple[float, float]:
+    """The expected returns of optimal and of uniformly random play from the start of an episode seed; `UserError` as above."""
     start = game.initial_state(stream(seed, "initial_state"))
-    return values_at(game, start).best(start)
-
-
-def random_value(game: Game, seed: int) -> float:
-    """The expected return of the player `random` from the initial state of an episode seed; `UserError` as above."""
-    start = game.initial_state(stream(seed, "initial_state"))
-    return values_at(game, start).blind(start)
-
-
-def silent_value(game: Solvable, seed: int) -> float:
-    """The expected return of the player `silent`, which never acts, starting from the initial state of an episode seed.
-
-    >>> from msgrpo_hub.games import make_game
-    >>> silent_value(make_game("FrozenLake-Slippery-v1"), 0)
-    0.0
-    """
-    chances, value = {game.initial_state(stream(seed, "initial_state")): 1.0}, 0.0
-    while chances:
-        ahead: dict[Any, float] = {}
-        for state, chance in chances.items():
-            for probability, after in game.outcomes(state, None):
-                value += chance * probability * after.reward
-                if not (after.terminated or after.truncated):
-                    ahead[after.state] = ahead.get(after.state, 0.0) + chance * probability
-        chances = ahead
-    return value
+    values = values_at(game, start)
+    return values.best(start), values.blind(start)

@@ -5,23 +5,20 @@ A subclass of `TableGame` adds another environment: its words and its drawing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
+from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from msgrpo_hub.games.board import CELL_RULES, Cell, View, cells_text, grid_rows, observation
-from msgrpo_hub.games.game import Transition, check_turn
+from msgrpo_hub.games.game import Solvable, Transition, check_turn
 
-
-@cache
-def _environment(path: str) -> Any:
-    """An environment of gymnasium. Only its table is used."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)()
+_environment = cache(lambda path: resolve_name(path)())
+"""`module:class` → an environment of gymnasium. Only its table is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class TableState:
 
 
 @dataclass(frozen=True)
-class TableGame:
+class TableGame(Solvable):
     """A game with the table of an environment. A position is the environment's number of a state."""
 
     id: str
@@ -42,32 +39,22 @@ class TableGame:
     view: View = "full"
 
     environment: ClassVar[str]
-    """`module:class` of an environment with `P` and `initial_state_distrib`, as in gymnasium."""
-    rows: ClassVar[int]
-    columns: ClassVar[int]
-    actions: ClassVar[tuple[str, ...]]
-    """Names of the actions, in the order of the table."""
-    instructions: ClassVar[str]
+    """`module:class` of an environment with `P` and `initial_state_distrib`, as in gymnasium; `actions` names those of `P`."""
     facts: ClassVar[tuple[str, ...]]
     """The rules, without the horizon and the legend of the grid."""
-    symbols: ClassVar[Mapping[str, str]]
-    reward_range: ClassVar[tuple[float, float]]
     idle_reward: ClassVar[float] = 0.0
     """The reward of a turn without an action; the position stays."""
+    best_return: ClassVar[float | None] = None
+    """The largest return of an episode; None takes the bound from the rewards."""
+    shown: ClassVar[Callable[[Any, int], tuple[list[str], list[str]]]]
+    """`shown(self, position)`: a position in words, one fact a line, and its grid."""
 
-    @property
-    def return_range(self) -> tuple[float, float]:
+    def __post_init__(self) -> None:
         low, high = self.reward_range
-        return min(low, low * self.horizon), max(high, high * self.horizon)
-
-    @property
-    def rules(self) -> tuple[str, ...]:
+        best = max(high, high * self.horizon) if self.best_return is None else self.best_return
         legend = ", ".join(f"{symbol} is {meaning}" for symbol, meaning in self.symbols.items())
-        return *self.facts, f"The game ends after {self.horizon} turns.", f"In the grid {legend}."
-
-    def shown(self, position: int) -> tuple[list[str], list[str]]:
-        """A position in words, one fact a line, and its grid."""
-        raise NotImplementedError
+        rules = *self.facts, f"The game ends after {self.horizon} turns.", f"In the grid {legend}."
+        vars(self).update(rules=rules, return_range=(min(low, low * self.horizon), best))
 
     def initial_state(self, rng: np.random.Generator) -> TableState:
         chances = _environment(self.environment).initial_state_distrib
@@ -124,7 +111,7 @@ class CliffWalking(TableGame):
     columns = 12
     actions = ("Up", "Right", "Down", "Left")
     instructions = "Walk to the goal in as few turns as you can. Do not fall off the cliff."
-    symbols: ClassVar[Mapping[str, str]] = {".": "free", "@": "you", "C": "cliff", "G": "goal"}
+    symbols = MappingProxyType({".": "free", "@": "you", "C": "cliff", "G": "goal"})
     reward_range = (-100.0, -1.0)
     idle_reward = -1.0
     facts = (
@@ -150,15 +137,17 @@ class Taxi(TableGame):
     columns = 9
     actions = ("South", "North", "East", "West", "Pickup", "Dropoff")
     instructions = "You drive a taxi. Drive to the passenger, pick up, drive to the destination, and drop off there."
-    symbols: ClassVar[Mapping[str, str]] = {
-        ".": "road",
-        "@": "your taxi",
-        "P": "the waiting passenger",
-        "D": "the destination",
-        **{name: f"the stand {name}" for name in "RGYB"},
-        ":": "a way between two cells",
-        "|": "a wall between two cells",
-    }
+    symbols = MappingProxyType(
+        {
+            ".": "road",
+            "@": "your taxi",
+            "P": "the waiting passenger",
+            "D": "the destination",
+            **{name: f"the stand {name}" for name in "RGYB"},
+            ":": "a way between two cells",
+            "|": "a wall between two cells",
+        }
+    )
     reward_range = (-10.0, 20.0)
     idle_reward = -1.0
     facts = (
@@ -172,10 +161,7 @@ class Taxi(TableGame):
     stands: ClassVar[Mapping[str, Cell]] = {"R": (0, 0), "G": (0, 4), "Y": (4, 0), "B": (4, 3)}
     walls: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (1,), 1: (1,), 3: (0, 2), 4: (0, 2)}
     """Row → the columns with a wall on their right."""
-
-    @property
-    def return_range(self) -> tuple[float, float]:
-        return -10.0 * self.horizon, 19.0  # a delivery takes at least two turns: -1, then 20
+    best_return = 19.0  # a delivery takes at least two turns: -1, then 20
 
     def shown(self, position: int) -> tuple[list[str], list[str]]:
         rest, destination = divmod(position, 4)

@@ -7,7 +7,7 @@ rewards. A player that reads the rules scores the same; a player that follows a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -28,7 +28,7 @@ Place = Callable[[Cell, int, int], Cell]
 """(cell of a game, rows and columns of its board) → displayed cell."""
 
 
-class Variant:
+class Variant(HasScene):
     """A game with other cells, action names, grid symbols or words on display; `game` has the states."""
 
     def __init__(
@@ -47,8 +47,6 @@ class Variant:
         """Sets up everything that is displayed.
 
         Args:
-            game: the game, with scenes.
-            id: the id of the variant.
             place: where each cell is displayed.
             names: action of the game → displayed name; other actions keep their names.
             glyphs: grid symbol → displayed symbol; other symbols stay.
@@ -60,6 +58,8 @@ class Variant:
         self.game, self.id, self.names, self.glyphs, self.sentence = game, id, names, glyphs, sentence
         self.horizon, self.reward_range, self.return_range = game.horizon, game.reward_range, return_range(game)
         self.initial_state, self.succeeded = game.initial_state, game.succeeded
+        self.legal_actions = lambda state: self._displayed(game.legal_actions(state))
+        self.safe_actions = lambda state: self._displayed(game.safe_actions(state))
         self.placed: Callable[[Cell], Cell] = lambda cell: place(cell, game.rows, game.columns)
         (row, column), (last_row, last_column) = self.placed((0, 0)), self.placed((game.rows - 1, game.columns - 1))
         self.rows, self.columns = max(row, last_row) + 1, max(column, last_column) + 1
@@ -109,12 +109,9 @@ class Variant:
             contested=frozenset(map(self.placed, scene.contested)),
         )
 
-    def legal_actions(self, state: Any) -> tuple[str, ...]:
-        names = {self.names.get(action, action) for action in self.game.legal_actions(state)}
-        return tuple(name for name in self.actions if name in names)
-
-    def safe_actions(self, state: Any) -> tuple[str, ...]:
-        names = {self.names.get(action, action) for action in self.game.safe_actions(state)}
+    def _displayed(self, actions: Iterable[str]) -> tuple[str, ...]:
+        """The displayed names of actions of the game, in the order of the variant."""
+        names = {display_name(self, action) for action in actions}
         return tuple(name for name in self.actions if name in names)
 
 
@@ -123,26 +120,9 @@ def base_game(game: Game) -> Game:
     return game.game if isinstance(game, Variant) else game
 
 
-def unchanged(game: Game) -> Game:
-    """The game that an agent with a habit plays: every item and the goal are worth 1, on any turn.
-
-    >>> from msgrpo_hub.games import make_game
-    >>> [item.reward for item in unchanged(make_game("Snake-PoisonAppleBanana-v1")).items]
-    [1.0, 1.0]
-    """
-    if isinstance(game, Snake):
-        return replace(game, items=tuple(replace(item, reward=1.0) for item in game.items))
-    return replace(game, exactly=False, goal_reward=1.0) if isinstance(game, FrozenLake) else game
-
-
-def display_name(game: Game, action: str) -> str:
-    """The displayed name of an action of `base_game(game)`."""
-    return game.names.get(action, action) if isinstance(game, Variant) else action
-
-
-def display_symbol(game: Game, symbol: str) -> str:
-    """The displayed symbol for a symbol of `base_game(game)`."""
-    return game.glyphs.get(symbol, symbol) if isinstance(game, Variant) else symbol
+def display_name(game: Game, name: str) -> str:
+    """The displayed name of an action, or the displayed form of a grid symbol, of `base_game(game)`."""
+    return {**game.names, **game.glyphs}.get(name, name) if isinstance(game, Variant) else name
 
 
 _COMPASS = {"Left": "West", "Down": "South", "Right": "East", "Up": "North"}
@@ -179,6 +159,7 @@ VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
 """Name → (game, id of the variant) → the variant."""
 
 
+@cache
 def make_variant(game: Game, name: str) -> Game:
     """The variant of a game. Raises `UserError` for an unknown name, and if the variant would make the game's rules false.
 
@@ -192,9 +173,4 @@ def make_variant(game: Game, name: str) -> Game:
         raise UserError(f"{game.id} has no variants: expected {game.id!r} alone")
     if isinstance(game, Snake) and game.down_hill and name in _DOWN_MOVED:
         raise UserError(f"{game.id} cannot be {name}, since its rules name a direction: expected another variant")
-    return _variant(game, name)
-
-
-@cache
-def _variant(game: FrozenLake | Snake, name: str) -> Game:
     return VARIANTS[name](game, f"{game.id}:{name}")

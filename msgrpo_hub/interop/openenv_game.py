@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError, shown
-from msgrpo_hub.games import Transition, stream
+from msgrpo_hub.games import Game, Transition, stream
 from msgrpo_hub.games.game import check_turn
 
 _LEGAL = re.compile(r"^Legal actions: (.*)$", re.MULTILINE)
@@ -72,7 +73,7 @@ class OpenEnvState:
 
 
 @dataclass(eq=False)
-class OpenEnvGame:
+class OpenEnvGame(Game):
     """A game whose rules run on an OpenEnv server.
 
     A reply without an action passes the turn and is not sent. All episodes of a group must start alike. After a lost
@@ -118,9 +119,8 @@ class OpenEnvGame:
     _rollouts: int = field(init=False, repr=False, default=0)
     _lock: Any = field(init=False, repr=False, default_factory=threading.RLock)
 
-    rows: ClassVar[int] = 1
-    columns: ClassVar[int] = 1
-    symbols: ClassVar[Mapping[str, str]] = {".": "see the observation"}
+    rows = columns = 1
+    symbols = MappingProxyType({".": "see the observation"})
 
     def __post_init__(self) -> None:
         if not re.match(r"https?://[^/\s]", self.base_url):

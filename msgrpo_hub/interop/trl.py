@@ -57,7 +57,7 @@ def environment_dataset(
 
     TRL repeats each row for a group; its members share only the seed.
     """
-    rules = prompt_format.render(make_game(game), "")[0]["content"]
+    rules = prompt_format.render(make_game(game), "", ())[0]["content"]
     prompt = [{"role": "system", "content": f"{rules}\n{HOW}"}, {"role": "user", "content": ""}]
     seeds = [episode_seed(game, split, index, run) for index in range(episodes)]
     return Dataset.from_list([{"prompt": prompt, "seed": seed, "split": split} for seed in seeds])

@@ -22,7 +22,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgrpo_hub.agent.action import opened_thought
+from msgrpo_hub.agent.action import OPENED
 from msgrpo_hub.agent.prompt_formats import Message, conversation
 from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.downloads.names import pocket_path
@@ -164,7 +164,8 @@ def template_of(tokenizer: PreTrainedTokenizerBase, source: str, switches: Mappi
                     f"the chat template of {source!r} adds no generation prompt: expected {before!r} after the request where "
                     "add_generation_prompt is true; pass another with --chat-template FILE"
                 )
-            return replace(template, opening=opened_thought(prompt), turn_end=turn_end)
+            opening = OPENED.search(prompt)
+            return replace(template, opening=opening[0] if opening else "", turn_end=turn_end)
     plain = answers[1]
     if "error" in plain:
         raise _broken(source, plain["error"])

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from transformers import PreTrainedTokenizerBase
 
-from msgrpo_hub.agent.action import is_marker
+from msgrpo_hub.agent.action import MARKER
 from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.episode import Finish
@@ -39,7 +39,7 @@ class PromptEncoder:
         ends = [token for token, text in special.items() if self.template.turn_end.lstrip().startswith(text)]
         self.turn_end = frozenset(sorted(ends, key=lambda token: len(special[token]))[-1:])
         """The special token with which the chat template ends a reply; empty if it ends with something else."""
-        self._hidden = {token for token, text in special.items() if not is_marker(text)}
+        self._hidden = {token for token, text in special.items() if text != "<|channel|>" and not MARKER.fullmatch(text)}
         self._ids: dict[Prompt, TokenIds] = {}
 
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:

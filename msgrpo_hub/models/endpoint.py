@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from msgrpo_hub.agent.action import as_thought
+from msgrpo_hub.agent.action import MARKER
 from msgrpo_hub.agent.policy import Interrupted, Prompt
 from msgrpo_hub.agent.prompt_formats import Message
 from msgrpo_hub.downloads.names import is_http, without_secrets
@@ -111,7 +111,9 @@ class EndpointPolicy:
         try:
             return in_threads(ask, range(len(prompts)), self.concurrency)
         except UserError as error:
-            raise Interrupted(str(error), list(replies)) from error
+            interrupted = Interrupted(str(error))
+            interrupted.completions = list(replies)
+            raise interrupted from error
         finally:
             stop.set()
 
@@ -261,8 +263,8 @@ def read_reply(output: Any, shown: Any = str) -> Completion:
     if reason in ("error", "abort") or not (text or message.get("tool_calls") or reason in _ENDED):
         what = "a broken-off reply" if text else "an empty reply"
         raise RequestError(f"{what} with finish reason {plain(' '.join(str(reason or 'none').split()))[:40]}")
-    if thinking:
-        content = as_thought(thinking, closed=bool(content) or not truncated) + content
+    if thinking:  # the start of the reply, without markers that would end it
+        content = f"<think>{MARKER.sub('', thinking)}{'</think>' if content or not truncated else ''}{content}"
     usage = None
     match output.get("usage"):
         case {"prompt_tokens": int(read), "completion_tokens": int(written)}:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -71,19 +71,14 @@ def read_network(path: Path) -> QNetwork:
             metadata = file.metadata() or {}
         numbers = sorted({int(name.partition(".")[0]) for name in tensors})
         layers = tuple((tensors[f"{n}.weight"], tensors[f"{n}.bias"]) for n in numbers)
-        if not _fit(layers):
+        sound = [weight.ndim == 2 and bias.shape == weight.shape[:1] for weight, bias in layers]
+        if not sound or not all(sound) or any(b.shape[1] != a.shape[0] for (a, _), (b, _) in pairwise(layers)):
             raise ValueError(f"shapes {', '.join(str(weight.shape) for weight, _ in layers)}")
         return QNetwork(layers, metadata)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:  # the last two: types unknown to numpy
         raise UserError(
             f"{str(path)!r} is not a Q-network ({error}): expected a file that `python -m benchmark.dqn.train` wrote"
         ) from error
-
-
-def _fit(layers: Sequence[tuple[Floats, Floats]]) -> bool:
-    """Whether the outputs of each layer are the inputs of the next."""
-    matrices = all(weight.ndim == 2 and bias.shape == weight.shape[:1] for weight, bias in layers)
-    return matrices and bool(layers) and all(b.shape[1] == a.shape[0] for (a, _), (b, _) in pairwise(layers))
 
 
 @dataclass(frozen=True)
@@ -100,25 +95,12 @@ class Networks:
         if game_id not in self.networks:
             known = ", ".join(self.networks)
             raise UserError(f"no DQN for {game_id} in {str(self.folder)!r}: expected one of {known}, or train it there")
-        network, inputs = self.networks[game_id], centred(game, planes(game, state))
-        found = network.layers[0][0].shape[1], network.layers[-1][0].shape[0]
-        expected = len(inputs), len(game.actions)
-        if found != expected:
-            raise UserError(
-                f"the DQN for {game_id} in {str(self.folder)!r} has {found[0]} inputs and {found[1]} outputs: expected "
-                f"{expected[0]} and {expected[1]}; train it again"
-            )
-        return game.actions[int(network.values(inputs).argmax())]
+        return game.actions[int(self.networks[game_id].values(centred(game, planes(game, state))).argmax())]
 
 
 def load_dqn(folder: str | Path) -> ScriptedPolicy:
     """The player of a folder with `<game id>.safetensors` for at least one game. Raises `UserError` if there are none."""
-    files = [Path(folder, f"{game_id}.safetensors") for game_id in trained_games(folder)]
+    files = sorted(Path(folder).glob("*.safetensors")) if is_folder(folder) else []
     if not files:
         raise UserError(f"no DQN in {str(folder)!r}: expected <game id>.safetensors there, from `python -m benchmark.dqn.train`")
     return ScriptedPolicy(Networks(Path(folder), {path.stem: read_network(path) for path in files}).choose)
-
-
-def trained_games(folder: str | Path) -> tuple[str, ...]:
-    """The ids of the games for which a folder has a network."""
-    return tuple(sorted(path.stem for path in Path(folder).glob("*.safetensors"))) if is_folder(folder) else ()

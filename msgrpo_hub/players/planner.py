@@ -119,9 +119,12 @@ class _Board:
         open_cells = [cell for cell in ahead if inside(cell, game.size, game.size) and cell not in state.opponent]
         for row, column in open_cells:
             chance[1, row, column] = 1 / len(open_cells)
-        exits = _neighbour_sum(np.ones((game.size, game.size)))
+        exits = np.full((game.size, game.size), 4.0)
+        exits[[0, -1]] -= 1
+        exits[:, [0, -1]] -= 1
         for turn in range(2, len(chance)):
-            chance[turn] = _neighbour_sum(chance[turn - 1] / exits)
+            cells = np.broadcast_to(chance[turn - 1] / exits, (len(DIRECTIONS), 1, game.size, game.size))
+            chance[turn] = _ahead(cells, 0.0)[:, 0].sum(axis=0)
         self.entered: Floats = chance.cumsum(axis=0)
         """The expected number of times the opponent's head has entered each cell after t turns: (T, S, S), zero for t = 0."""
 
@@ -160,10 +163,3 @@ class _Board:
         yield slice(None), (now, cell[1])
         if before != now:
             yield list(DIRECTIONS).index("Up"), (before, cell[1])
-
-
-def _neighbour_sum(cells: Floats) -> Floats:
-    """The sum over the neighbours of each cell: (S, S)."""
-    ahead: Floats = _ahead(np.broadcast_to(cells, (len(DIRECTIONS), 1, *cells.shape)), 0.0)
-    sums: Floats = ahead[:, 0].sum(axis=0)
-    return sums

@@ -11,7 +11,6 @@ import hashlib
 import importlib.metadata
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
@@ -25,6 +24,7 @@ from msgrpo_hub.downloads.names import (
     built_in_adapters,
     content_hash,
     exists,
+    is_folder,
     public_name,
     split_adapter,
     split_revision,
@@ -34,9 +34,8 @@ from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Game, base_game
 from msgrpo_hub.models.load_options import LoadOptions
-from msgrpo_hub.players.dqn import load_dqn, trained_games
+from msgrpo_hub.players.dqn import load_dqn
 from msgrpo_hub.players.scripted import KNOWS as KNOWS
-from msgrpo_hub.players.scripted import SAMPLING as SAMPLING
 from msgrpo_hub.players.scripted import SCRIPTED as SCRIPTED
 from msgrpo_hub.players.settings import PlayerSettings
 
@@ -99,22 +98,14 @@ KINDS: dict[str, Kind] = {
 
 
 @dataclass(frozen=True)
-class PlayerKind(ABC):
-    """A player by the name that the user gave."""
+class _Named:
+    """A player by the name that the user gave. Its `policy` has no identity yet; `load` adds it. Arguments as for `identify`."""
 
     name: str
     kind: str
 
-    @abstractmethod
-    def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:
-        """The policy without its identity. Arguments and errors as for `identify`."""
 
-    @abstractmethod
-    def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
-        """The policy with its identity. Arguments and errors as for `identify`."""
-
-
-class CodePlayer(PlayerKind):
+class CodePlayer(_Named):
     """A player that is no model: one of `SCRIPTED`, `dqn:FOLDER`, or one of another package, found by its entry point."""
 
     def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
@@ -141,7 +132,7 @@ class CodePlayer(PlayerKind):
         return Player(name=shown, policy=policy, identity=identity, folder=results, batched=kind_of(identity).batched)
 
 
-class ServedPlayer(PlayerKind):
+class ServedPlayer(_Named):
     """`endpoint:URL#MODEL` or `provider:NAME/MODEL`: a model behind a server."""
 
     def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
@@ -175,7 +166,7 @@ class ServedPlayer(PlayerKind):
         return Player(name=shown, policy=policy, identity=identity, folder=f"{_folder_name(shown)}/unpinned")
 
 
-class ModelPlayer(PlayerKind):
+class ModelPlayer(_Named):
     """A language model that is loaded here: `pocket`, a built-in adapter, `BASE`, `ADAPTER` or `BASE+ADAPTER`."""
 
     def policy(
@@ -246,7 +237,7 @@ class ModelPlayer(PlayerKind):
             )
 
 
-def find_player(name: str) -> PlayerKind:
+def find_player(name: str) -> CodePlayer | ServedPlayer | ModelPlayer:
     """Parses the name of a player.
 
     Raises:
@@ -268,7 +259,8 @@ def find_player(name: str) -> PlayerKind:
 def can_play(name: str, game: Game) -> bool:
     """Whether a player knows a game: `optimal` plays only solvable games, and a DQN only those it was trained on."""
     if name.startswith("dqn:"):
-        return game.id.partition(":")[0] in trained_games(name.removeprefix("dqn:"))
+        folder, game_id = name.removeprefix("dqn:"), game.id.partition(":")[0]
+        return is_folder(folder) and Path(folder, f"{game_id}.safetensors").is_file()
     return name not in KNOWS or KNOWS[name](base_game(game))
 
 
@@ -292,16 +284,6 @@ def identify(name: str, settings: PlayerSettings, expected_prompts: ExpectedProm
         UserError: no player of this name can be found.
     """
     return replace(find_player(name).load(settings, expected_prompts), prompt_format=settings.chosen_format)
-
-
-def with_refusals(player: Player) -> Player:
-    """The player with its server's refusals in its identity; the first call asks the server. Other players are unchanged.
-
-    Raises:
-        UserError: the server refuses the key, the model or the settings.
-    """
-    refused: list[str] = getattr(player.policy, "refusals", list)()  # only a policy behind a server has them
-    return replace(player, identity=player.identity | ({"refused": refused} if refused else {}))
 
 
 def kind_of(identity: Mapping[str, Any]) -> Kind:

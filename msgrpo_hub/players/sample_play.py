@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from heapq import nlargest
 
@@ -30,15 +30,14 @@ class RecordingPolicy:
     prompts: list[Prompt] = field(default_factory=list)
     completions: list[Completion] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.caching = getattr(self.policy, "caching", nullcontext)
+
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         completions = self.policy.complete(prompts, rngs)
         self.prompts += prompts
         self.completions += completions
         return completions
-
-    def caching(self) -> AbstractContextManager[None]:
-        caching: AbstractContextManager[None] = getattr(self.policy, "caching", nullcontext)()
-        return caching
 
 
 def scripted_prompts(game: Game, prompt_format: PromptFormat, player: str, seeds: Iterable[int]) -> list[Prompt]:

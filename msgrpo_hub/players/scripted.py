@@ -59,10 +59,6 @@ def choose_greedy(game: Game, state: Any, rng: np.random.Generator) -> str:  # n
     return next(iter(moves.values()))
 
 
-def choose_silent(game: Game, state: Any, rng: np.random.Generator) -> None:
-    """The player `silent`: replies nothing. Doing nothing can score, because it touches no poisoned apple."""
-
-
 def choose_random(game: Game, state: Any, rng: np.random.Generator, among: Literal["all", "legal", "safe"] = "all") -> str:
     """The players `random`, `random-legal` and `random-safe`: uniform over these actions, or over all if there are none."""
     actions = game.legal_actions(state) if among == "legal" else game.safe_actions(state) if among == "safe" else ()
@@ -74,7 +70,7 @@ choose_random_legal = partial(choose_random, among="legal")
 choose_random_safe = partial(choose_random, among="safe")
 
 SCRIPTED: dict[str, Chooser] = {
-    "silent": choose_silent,
+    "silent": lambda *_: None,  # doing nothing can score, because it touches no poisoned apple
     "random": choose_random,
     "random-legal": choose_random_legal,
     "random-safe": choose_random_safe,
@@ -82,9 +78,6 @@ SCRIPTED: dict[str, Chooser] = {
     "planner": choose_planner,
     "optimal": choose_optimal,
 }
-
-SAMPLING = frozenset({"random", "random-legal", "random-safe"})
-"""Scripted players that sample their actions; the others always answer one state in the same way."""
 
 KNOWS: dict[str, Callable[[Game], bool]] = {
     "greedy": has_scene,

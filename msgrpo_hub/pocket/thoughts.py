@@ -9,25 +9,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgrpo_hub.games.board import Cell, cells_text, neighbour
-from msgrpo_hub.games.game import Game, has_scene
+from msgrpo_hub.games.game import HasScene
 from msgrpo_hub.games.snake import Snake
 
 
-def things(game: Game, state: Any) -> dict[Cell, str]:
+def things(game: HasScene, state: Any) -> dict[Cell, str]:
     """Cell → the name of its content: `your body` becomes `body`, and every part of the opponent is `opponent`."""
     names = {s: "opponent" if name.startswith("opponent") else name.removeprefix("your ") for s, name in game.symbols.items()}
     return {(r, c): names[symbol] for r, row in enumerate(game.grid(state)) for c, symbol in enumerate(row)}
 
 
-def player_cell(game: Game, state: Any) -> Cell:
-    """The cell of the player, or of its head."""
-    assert has_scene(game)
-    return game.scene(state).player
-
-
-def local_view(game: Game, state: Any) -> dict[str, str]:
+def local_view(game: HasScene, state: Any) -> dict[str, str]:
     """The local view: direction → content of the neighbouring cell."""
-    here, what = player_cell(game, state), things(game, state)
+    here, what = game.scene(state).player, things(game, state)
     return {action: what.get(neighbour(here, action), "wall") for action in game.actions}
 
 
@@ -53,7 +47,7 @@ def nearest(here: Cell, cells: Sequence[Cell]) -> Cell:
     return min(cells, key=lambda cell: (abs(cell[0] - here[0]) + abs(cell[1] - here[1]), cell))
 
 
-def thought(game: Game, state: Any, seen: Mapping[str, str] | None = None) -> str:
+def thought(game: HasScene, state: Any, seen: Mapping[str, str] | None = None) -> str:
     """The thought before an action: the local view, or `seen` in its place, and in Snake the nearest food of any kind."""
     view = in_words(seen or local_view(game, state))
     if not isinstance(game, Snake):

@@ -21,7 +21,6 @@ from msgrpo_hub.games import Game, base_game, display_name, make_game
 from msgrpo_hub.games.board import Cell, inside, neighbour
 from msgrpo_hub.games.game import has_scene, is_solvable
 from msgrpo_hub.games.solving import soonest_optimal_actions
-from msgrpo_hub.games.variants import display_symbol
 from msgrpo_hub.rollout import past_turns, replayed_states
 
 Data = dict[str, Any]
@@ -75,7 +74,7 @@ def how_it_ended(game: Game, states: Sequence[Any], last: str | None, *, success
 def game_data(game: Game) -> Data:
     """A game's size, actions and their directions, and the drawings of its symbols."""
     drawn = game.pictures if has_scene(game) else game.symbols
-    free = display_symbol(game, ".")
+    free = display_name(game, ".")
     return {
         "title": game.id,
         "rows": game.rows,
@@ -111,7 +110,7 @@ def state_data(game: Game, state: Any) -> Data:
     for row, line in enumerate(game.grid(state)):
         for column, shown in enumerate(line):
             symbol = under.get((row, column), shown)
-            if symbol not in (" ", display_symbol(game, ".")):
+            if symbol not in (" ", display_name(game, ".")):
                 data["pieces"].setdefault(symbol, []).append(row * game.columns + column)
     return data
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.action import is_marker, opened_thought, parse_action, split_thoughts
+from msgrpo_hub.agent.action import OPENED, parse_action, split_thoughts
 
 ACTIONS = ("Left", "Down", "Right", "Up")
 words = st.text(st.characters(exclude_characters="<>[]|▷"))
@@ -122,14 +122,8 @@ def test_an_action_inside_a_plan_is_not_read() -> None:
 
 
 def test_a_prompt_that_ends_inside_thoughts_is_recognised() -> None:
-    assert opened_thought("user: go\nassistant: <think>\n") == "<think>\n"
-    assert opened_thought("go<|START_THINKING|>") == "<|START_THINKING|>"
-    assert opened_thought("assistant: <think>\n\n</think>\n\n") == ""
-
-
-def test_a_tokenizer_s_markers_are_recognised() -> None:
-    assert all(map(is_marker, ("<think>", "</think>", "[THINK]", "<|channel|>", "<|END_THINKING|>", "<|inner_prefix|>")))
-    assert not any(map(is_marker, ("<|end|>", "<|im_end|>", "<pad>", "[INST]", "<|message|>", "<unused16>")))
+    assert [OPENED.search(f"user: go{end}")[0] for end in ("<think>\n", "<|START_THINKING|>")]  # type: ignore[index]
+    assert OPENED.search("assistant: <think>\n\n</think>\n\n") is None
 
 
 @given(thought=words, between=words, action=actions, case=cases, before=blanks, after=blanks, rest=words)

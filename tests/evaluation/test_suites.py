@@ -136,9 +136,12 @@ def test_an_unknown_suite_a_folder_and_a_file_with_the_name_of_a_built_in_suite_
 # ---- a game that changes under the same name has another hash
 
 
-def built(kind: type, game: Any) -> Game:
-    """A game of another class with the parameters of a game."""
-    return kind(**{field.name: getattr(game, field.name) for field in fields(game)})  # type: ignore[no-any-return]
+def built(kind: type, game: Any, **members: Any) -> Game:
+    """A game with the parameters of a game, and with other members."""
+    changed = type("Changed", (kind,), {name: member for name, member in members.items() if callable(member)})
+    made: Game = changed(**{field.name: getattr(game, field.name) for field in fields(game)})
+    vars(made).update({name: member for name, member in members.items() if not callable(member)})
+    return made
 
 
 def after(kind: type, change: Callable[..., Any]) -> dict[str, Any]:
@@ -154,9 +157,9 @@ def slipping(game: Any, state: LakeState, action: str | None, rng: np.random.Gen
     return FrozenLake.step(game, state, action or ("Left" if state.turn else None), rng)
 
 
-def thin(game: Any, state: SnakeState, cell: tuple[int, int]) -> tuple[SnakeState, Item | None]:
-    fed, eaten = Snake._eat(game, state, cell)
-    return fed, eaten and replace(eaten, grows=False)
+def thin(game: Any, head: Any, body: Any, items: Any) -> Any:
+    moved, left, reward = Snake._enter(game, head, body, items)
+    return moved[: len(body)], left, reward
 
 
 def both_died(state: SnakeState) -> bool:
@@ -173,7 +176,7 @@ LAKES: dict[str, dict[str, Any]] = {
     "another glyph": {"grid": lambda game, state: [row.replace("O", "0") for row in FrozenLake.grid(game, state)]},
 }
 SNAKES: dict[str, dict[str, Any]] = {
-    "apples do not grow": {"_eat": thin},
+    "apples do not grow": {"_enter": thin},
     "heads may meet": after(Snake, lambda t: replace(t, reward=0.0) if both_died(t.state) else t),
     "an opponent's death pays": after(
         Snake, lambda t: replace(t, reward=t.reward + 1.0) if t.state.alive and not t.state.opponent_alive else t
@@ -192,7 +195,7 @@ CHANGED += [(LAKE, FrozenLake, {"common_boards": frozenset({board_of(make_game(L
 @pytest.mark.parametrize(("game_id", "kind", "members"), CHANGED)
 def test_a_game_that_plays_otherwise_under_the_same_name_has_another_hash(game_id: str, kind: type, members: Any) -> None:
     assert task_hash(built(kind, make_game(game_id))) == hash_of(game_id)
-    assert task_hash(built(type("Changed", (kind,), members), make_game(game_id))) != hash_of(game_id)
+    assert task_hash(built(kind, make_game(game_id), **members)) != hash_of(game_id)
 
 
 APPLE = Item("apple", "A", 5, 1.0)

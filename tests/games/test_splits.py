@@ -14,7 +14,7 @@ from msgrpo_hub.games import GAMES, VARIANTS, board_of, episode_seed, make_game,
 from msgrpo_hub.games.board import canonical
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.registry import FURTHER
-from msgrpo_hub.games.seeds import SHARES, Splits, candidate_seed, split_of, splits_of
+from msgrpo_hub.games.seeds import SHARES, Splits, split_of, splits_of
 
 LAKE = "FrozenLake-NotSlippery-v1"
 
@@ -29,14 +29,6 @@ def test_the_eight_images_of_a_board_by_hand_are_one_board_and_a_ninth_is_not() 
     assert {canonical(rows) for rows in images} == {"ab\ncd"}
     assert canonical(["ab", "dc"]) != "ab\ncd"
     assert canonical(["abc", "def"]) == canonical(["da", "eb", "fc"]) == canonical(["fed", "cba"])
-
-
-def test_a_lake_and_its_mirror_image_are_one_board_and_the_way_back_is_another() -> None:
-    lake, holes = GAMES[LAKE], ((0, 1), (2, 1))
-    mirrored = tuple(sorted((column, row) for row, column in holes))
-    turned = tuple(sorted((3 - row, 3 - column) for row, column in holes))
-    assert board_of(lake, LakeState(4, holes)) == board_of(lake, LakeState(4, mirrored))
-    assert board_of(lake, LakeState(4, holes)) != board_of(lake, LakeState(4, turned))
 
 
 def test_a_variant_and_every_id_with_the_same_boards_have_the_same_splits() -> None:
@@ -69,25 +61,11 @@ def test_the_seeds_of_every_id_have_boards_of_their_split_or_all_splits_share_th
         assert {split_of(game, start(game_id, episode_seed(game_id, split, index))) for index in range(15)} == {split}
 
 
-def test_splits_have_about_their_shares() -> None:
-    game = GAMES["Snake-Standard-v1"]
-    found = Counter(split_of(game, start(game.id, seed)) for seed in range(2000))
-    assert {split: pytest.approx(count / 2000, abs=0.04) for split, count in found.items()} == SHARES
-
-
 @pytest.mark.parametrize("game_id", GAMES)
 def test_every_board_above_a_tenth_of_a_game_is_common(game_id: str) -> None:
     game = GAMES[game_id]
     found = Counter(board_of(game, start(game_id, seed)) for seed in range(500))
     assert {board for board, count in found.items() if count > 50} <= getattr(game, "common_boards", frozenset())
-
-
-def test_the_lake_without_holes_is_a_quarter_of_slippery_and_a_training_board_of_every_lake() -> None:
-    empty, slippery = LakeState(4, ()), "FrozenLake-Slippery-v1"
-    found = [start(slippery, seed) == empty for seed in range(1000)]
-    assert np.mean(found) == pytest.approx(0.9**14 / 0.9717, abs=0.04)  # 0.9717: the goal of a random lake can be reached
-    lakes = [game for game in GAMES.values() if isinstance(game, FrozenLake)]
-    assert {split_of(game, LakeState(game.size, ())) for game in lakes} == {"train"}
 
 
 class OneLake(FrozenLake):
@@ -98,7 +76,6 @@ class OneLake(FrozenLake):
 def test_a_game_with_a_single_board_shares_it_between_all_splits() -> None:
     splits = Splits(OneLake("One-v1"))
     assert not splits.are_apart
-    assert splits.seed("test", 3) == candidate_seed("One-v1", "test", 3)
     assert len({splits.seed(split, 0) for split in SHARES}) == 3
     assert {splits.initial_state(split, np.random.default_rng(0)) for split in SHARES} == {LakeState(4, ((1, 1),))}
 

@@ -11,7 +11,7 @@ from gymnasium.envs.toy_text.taxi import TaxiEnv
 
 from msgrpo_hub.games import stream
 from msgrpo_hub.games.registry import TABLE_GAMES
-from msgrpo_hub.games.solving import optimal_value, solve, values_at
+from msgrpo_hub.games.solving import solve, start_values, values_at
 from msgrpo_hub.games.table_game import TableState
 
 CLIFF, TAXI = TABLE_GAMES.values()
@@ -44,7 +44,7 @@ def test_values_are_those_of_value_iteration_on_gymnasiums_table(game: Any, env:
 
 
 def test_the_cliff_costs_13_turns_and_a_taxi_needs_the_turns_of_its_way() -> None:
-    assert optimal_value(CLIFF, 0) == -13
+    assert start_values(CLIFF, 0)[0] == -13
     [(_, after)] = CLIFF.outcomes(TableState(2 * 12 + 11, CLIFF.horizon - 1), "Down")
     assert (after.terminated, after.truncated) == (True, False)  # the goal on the last turn
     # From (0, 0), the stand R: pick up, down to (2, 0), right to (2, 4), up to the stand G: 1 + 2 + 4 + 2 turns. Then 20.

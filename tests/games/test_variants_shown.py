@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy, build_prompt
-from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game, stream
-from msgrpo_hub.players.registry import SCRIPTED
-from msgrpo_hub.rollout import play_episodes, replayed_states
+from msgrpo_hub.agent.policy import build_prompt
+from msgrpo_hub.games import VARIANTS, Game, make_game, stream
 from tests.games.reading_player import IDS, LAKE, SNAKE, read_board, read_coordinates, read_grid, read_legend, read_moves
 
 WHOLE = [name for name in VARIANTS if name not in ("coordinates", "grid")]
@@ -86,50 +83,3 @@ def test_a_reflected_board_is_a_mirror_image_and_a_rotated_one_a_quarter_turn(ga
         for variant, image in (("reflected", np.fliplr(board)), ("rotated", np.rot90(board))):
             shown = np.array([list(row) for row in make_game(f"{game_id}:{variant}").grid(state)])
             assert (shown == image).all()
-
-
-def test_the_body_of_a_snake_is_told_from_its_head_on_and_other_cells_in_reading_order() -> None:
-    game, body, checked = make_game(f"{SNAKE}:reflected"), re.compile("Your body: (.*)"), 0
-    for seed in range(12):
-        for episode in play_episodes(game, ScriptedPolicy(SCRIPTED["greedy"]), [(seed, 0)]):
-            for state in replayed_states(game, episode)[:-1]:
-                told = read_coordinates(game.observe(state))
-                assert told["Your body"] == [(r, game.rows - 1 - c) for r, c in state.snake[1:]]
-                assert told["Apples"] == sorted(told["Apples"])
-                checked += len(state.snake) > 3 and body.search(game.observe(state)) is not None
-    assert checked > 20
-
-
-def system_of(id: str) -> str:
-    game = make_game(id)
-    return build_prompt(game, game.initial_state(np.random.default_rng(0))).system
-
-
-@pytest.mark.parametrize(
-    ("id", "words"),
-    [
-        ("Snake-PoisonApple-v1", "An apple gives -1 and makes you one cell longer; then it appears elsewhere."),
-        ("Snake-DoubleApple-v1", "An apple gives 2 and makes you one cell longer; then it appears elsewhere."),
-        ("Snake-Fire-v1", "A fire gives -1; then it appears elsewhere."),
-        ("Snake-Fire-v1", "F is fire"),
-        ("FrozenLake-Exactly8-v1", "The goal gives 1 if you reach it in exactly 8 turns, else 0, and ends the game."),
-        (f"{SNAKE}:compass", "North changes the row by -1, South by 1; West changes the column by -1, East by 1."),
-        (f"{SNAKE}:compass", "[Available Actions]\nWest, South, East, North\n"),
-        (f"{LAKE}:permuted-actions", "Here Down moves to the column on the left, Right to the row below"),
-        (f"{LAKE}:other-symbols", "In the grid _ is ice, P is you, H is hole, E is goal."),
-        ("Snake-PoisonApple-v1:compass", "An apple gives -1 and makes you one cell longer"),
-    ],
-)
-def test_the_changed_instruction_really_stands_in_the_prompt(id: str, words: str) -> None:
-    assert words in system_of(id)
-    plain = LAKE if "Lake" in id else SNAKE
-    assert words not in system_of(plain)
-
-
-@pytest.mark.parametrize("game_id", [game_id for game_id in GAMES if game_id != "Snake-DownHill-v1"])
-def test_no_word_of_the_plain_rules_is_left_where_it_would_be_false(game_id: str) -> None:
-    assert not re.search(r"\b(Up|Down|Left|Right)\b", system_of(f"{game_id}:compass"))
-    assert "change the row by one" not in system_of(f"{game_id}:permuted-actions")
-    old = [f"{symbol} is {name}" for symbol, name in make_game(game_id).symbols.items()]
-    assert not [legend for legend in old if legend in system_of(f"{game_id}:other-symbols")]
-    assert system_of(f"{game_id}:reflected") == system_of(f"{game_id}:rotated") == system_of(game_id)

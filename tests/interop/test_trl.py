@@ -20,7 +20,7 @@ import torch
 from peft import LoraConfig
 
 from msgrpo_hub.agent import Prompt
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION, request_text
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game
@@ -39,7 +39,7 @@ from msgrpo_hub.rollout import play_episodes
 
 LAKE, SLIPPERY = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1"
 SNAKE, SHORT = "Snake-Standard-v1", "Snake-Short-v1"
-REQUEST = request_text(THINK_ACTION.request, make_game(SLIPPERY).actions)
+REQUEST = THINK_ACTION.render(make_game(SLIPPERY), "", ())[-1]["content"].removeprefix("Current Observation:\n\n")
 Train = Callable[..., Any]
 
 

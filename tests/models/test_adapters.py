@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, Auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from msgrpo_hub.agent.policy import Prompt
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, TaggedFormat, request_text
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, TaggedFormat
 from msgrpo_hub.downloads.fetching import Fetched, fetch, list_files
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models import adapters
@@ -269,7 +269,7 @@ def test_an_adapter_is_prompted_in_the_format_stored_with_it(qwen2_folder: Path,
     assert agent.prompt_format == chosen
     [episode] = play_episodes(LAKE, ScorePolicy(agent), [(0, 0)])
     assert [step.completion.text for step in episode.steps] == [chosen.reply(str(step.action)) for step in episode.steps]
-    request = request_text(chosen.request, LAKE.actions)  # type: ignore[attr-defined]
+    request = chosen.render(LAKE, "", ())[-1]["content"].removeprefix("Current Observation:\n\n")
     assert request in agent.tokenizer.decode(episode.steps[0].completion.prompt_ids)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import GAMES, make_game, stream
+from msgrpo_hub.games import GAMES, make_game
 from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.snake import APPLE, Item, Snake, SnakeState
 from msgrpo_hub.players.planner import choose_planner, move_values
@@ -57,12 +57,6 @@ def test_the_planner_goes(why: str, position: tuple[Snake, SnakeState], action: 
     assert choose_planner(game, state, RNG) == action, why
 
 
-def test_the_greedy_player_fails_where_the_planner_does_not() -> None:
-    game, state = board([(0, 1)], THREE_AND_ONE, horizon=5)
-    assert choose_greedy(game, state, RNG) == "Left"
-    assert choose_planner(game, state, RNG) == "Right"
-
-
 def test_the_value_of_a_plan_is_what_it_will_eat() -> None:
     # One turn left: an apple is worth 1, an empty cell 0, the wall and the opponent's body −2.
     game, state = board([(0, 1)], {APPLE: [(0, 0)]}, [(3, 3), (2, 3), (1, 3), (1, 2), (1, 1)], horizon=1)
@@ -73,25 +67,6 @@ def test_meeting_the_opponents_head_counts_by_its_chance() -> None:
     # The opponent in its corner has two ways, so either is entered with chance 1/2.
     game, state = board([(1, 1)], {POISON: []}, [(0, 0)], horizon=1)
     assert move_values(game, state).tolist() == pytest.approx([-1.0, 0.0, 0.0, -1.0])
-
-
-def test_an_apple_on_the_way_of_a_snake_that_comes_from_below_does_not_roll_past_it() -> None:
-    game, state = board([(3, 2)], {APPLE: [(2, 2)]}, horizon=1, down_hill=True)
-    assert move_values(game, state).tolist() == pytest.approx([0.0, 0.0, 0.0, 1.0])
-    assert game.step(state, "Up", RNG).reward == 1.0
-
-
-def test_the_planner_answers_even_where_every_move_kills() -> None:
-    game, state = board([(0, 0), (0, 1), (1, 1), (1, 0)], {APPLE: [(4, 4)]})
-    assert game.safe_actions(state) == ()
-    assert choose_planner(game, state, RNG) in game.actions
-
-
-def test_the_planner_draws_nothing() -> None:
-    game, rng = make_game("Snake-Standard-v1"), np.random.default_rng(7)
-    state = game.initial_state(stream(1, "initial_state"))
-    assert {choose_planner(game, state, rng) for _ in range(3)} == {choose_planner(game, state, RNG)}
-    assert rng.bit_generator.state == np.random.default_rng(7).bit_generator.state
 
 
 @pytest.mark.parametrize("game_id", [game_id for game_id, game in GAMES.items() if not isinstance(game, Snake)])

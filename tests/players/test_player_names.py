@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from msgrpo_hub.downloads.names import content_hash, pocket_path, split_adapter
+from msgrpo_hub.downloads.names import pocket_path, split_adapter
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
-from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.registry import identify
 from msgrpo_hub.players.settings import PlayerSettings
 from tests.hub_server.client import LOADS_MODELS
@@ -77,13 +76,6 @@ def test_a_plus_in_a_path_belongs_to_the_path(place: Path, tmp_path: Path, monke
     assert identify("c++/base+c++/adapter", PlayerSettings()).name == "folder:base+folder:adapter"
 
 
-def test_a_run_folder_is_one_folder_per_player_and_commit(place: Path) -> None:
-    base, adapter = place / "models" / "base", place / "runs" / "adapter"
-    player = identify(f"{base}+{adapter}", PlayerSettings())
-    assert player.folder == f"models__base+runs__adapter/{content_hash(base)[:12]}+{content_hash(adapter)[:12]}"
-    assert identify("endpoint:http://127.0.0.1:9/v1#../../etc", PlayerSettings()).folder.count("/") == 1
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -114,13 +106,6 @@ def test_a_player_that_cannot_be_found_is_one_line(name: str, words: str, place:
 def test_an_adapter_that_changes_nothing_is_refused(name: str, place: Path) -> None:
     with pytest.raises(UserError, match=r"the adapter '.*runs/idle' does not change its base: both give the same output"):
         identify(name.replace("@", str(place)), PlayerSettings())
-
-
-def test_the_probe_measures_the_effect_of_an_adapter_and_leaves_it_on(place: Path) -> None:
-    agent = LanguageModel.from_pretrained("pocket", str(place / "runs" / "adapter"))
-    effect = agent.adapter_effect()
-    assert 1e-4 < effect < 50
-    assert agent.adapter_effect() == effect
 
 
 def test_an_adapter_plays_alike_alone_and_on_its_base_and_differs_from_it(place: Path, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def failed_run(folder: Path, every: int) -> Result:
 class Corridor(own_game.Corridor):
     """A game of another package: no symbol has a picture, and the door is not explained."""
 
-    symbols: ClassVar[dict[str, str]] = {".": "floor", "@": "you"}
+    symbols = MappingProxyType({".": "floor", "@": "you"})
 
 
 def model(name: str, skill: float, **identity: Any) -> Player:
