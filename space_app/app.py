@@ -137,6 +137,7 @@ def misfit(name: str, body: bytes, *, by_name: bool) -> str:
 
 def build() -> gr.Blocks:
     """The page and its endpoints."""
+    page: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         masthead = f"{theme.REPLAY['shapes']}<header><h1>{TITLE}</h1><p>{opening.sentence()}</p></header>"
         gr.HTML(masthead, apply_default_css=False, elem_classes="masthead")
