@@ -39,7 +39,7 @@ ROUTER = "https://router.huggingface.co/v1/chat/completions"
 """The server of the Inference Providers. There, a model's name may end with `:PROVIDER`."""
 
 LONG_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""A pause of the first many seconds is logged; a server that asks for one beyond the second is not asked again."""
+"""Seconds: pauses from the first on are logged, and a server that asks for one beyond the second is not asked again."""
 
 _TRUNCATED = ("length", "max_tokens", "model_length")
 """Finish reasons of a reply cut at the token limit."""

@@ -74,15 +74,6 @@ class VllmServer:
                 return length
         raise UserError(f"the server {self.url!r} is not vLLM: expected one, started with {START}")
 
-    def tokenize(self, text: str) -> TokenIds:
-        """The token ids of a text that already contains its special tokens."""
-        match self._ask("POST", "/tokenize", {"prompt": text, "add_special_tokens": False}, or_none=True):
-            case {"tokens": [*ids]}:
-                return tuple(ids)
-            case None:
-                raise UserError(f"the server {self.url!r} has no /tokenize: expected vLLM itself, not a router")
-        raise RequestError("an invalid response to /tokenize")
-
     def load(self, name: str, path: str) -> None:
         """Loads an adapter under a name. The folder must have the same path on the server's machine."""
         try:
@@ -120,11 +111,6 @@ class VllmServer:
                 ended = ids[-1] in end_ids or len(ids) == max_new_tokens
                 if ended and len(ids) == len(log_probs) and _are_log_probs(log_probs):
                     return Reply(tuple(ids), tuple(map(float, log_probs)))
-                if choice["finish_reason"] == "length" and len(ids) < max_new_tokens:  # vLLM leaves out what does not fit
-                    raise UserError(
-                        f"the server {self.url!r} ended a reply after {len(ids)} of {max_new_tokens} tokens: start it with "
-                        f"--max-model-len {len(prompt) + max_new_tokens} or more, and continue with --resume"
-                    )
         raise RequestError("a completion without its token ids and log-probabilities")
 
     def score(self, name: str, token_ids: TokenIds) -> list[float]:
@@ -193,23 +179,19 @@ def parse_servers(text: str) -> list[VllmServer]:
 
 @dataclass(frozen=True, kw_only=True)
 class Probes:
-    """Texts that every server is checked with, as text and as token ids."""
+    """Texts that every server is checked with, as token ids."""
 
-    texts: Sequence[str]
     token_ids: Sequence[TokenIds]
     longest: int = 0
     """Tokens of the longest expected prompt with its reply."""
 
     def check_server(self, server: VllmServer) -> None:
-        """Checks that a server is vLLM, has our tokenizer, and takes long enough prompts. Raises `UserError` otherwise."""
+        """Checks that a server is vLLM and takes long enough prompts. Raises `UserError` otherwise."""
         if (limit := server.max_model_len()) < self.longest:
             raise UserError(
                 f"the server {server.url!r} takes {limit} tokens of a prompt with its reply, and the longest to expect have "
                 f"{self.longest}: start it with --max-model-len {self.longest} or more"
             )
-        for text, ours in zip(self.texts, self.token_ids, strict=True):
-            if server.tokenize(text) != ours:
-                raise UserError(f"the tokenizer of {server.url!r} is not the base's: expected a server of the same base")
 
     def check_version(self, server: VllmServer, version: Version) -> None:
         """Checks that a server samples from a version of the adapter. Raises `UserError` otherwise."""

@@ -169,7 +169,7 @@ def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
     encoded = agent.tokenizer(texts, add_special_tokens=False)["input_ids"]
     lengths = prompt_lengths(agent.encoder, longest_prompts(games.values(), format_of(agent)))
     longest = max(fixed + replies * agent.max_new_tokens for fixed, replies in lengths)
-    return Probes(texts=texts, token_ids=[tuple(ids) for ids in encoded], longest=longest)
+    return Probes(token_ids=[tuple(ids) for ids in encoded], longest=longest)
 
 
 # ---- the teacher

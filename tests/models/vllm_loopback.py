@@ -99,7 +99,6 @@ class VllmLoopback(Loopback):
         routes: dict[str, Callable[[Json], Answered]] = {
             "/health": lambda _: (200, ""),
             "/v1/models": self._models,
-            "/tokenize": self._tokenize,
             "/v1/load_lora_adapter": self._load,
             "/v1/unload_lora_adapter": self._unload,
             "/v1/completions": self._completion,
@@ -112,10 +111,6 @@ class VllmLoopback(Loopback):
 
         base = card(self.base, self.base, None, MAX_MODEL_LEN)
         return 200, {"object": "list", "data": [base, *(card(name, path, self.base, None) for name, path in self._paths.items())]}
-
-    def _tokenize(self, body: Json) -> Answered:
-        ids = self._agent.tokenizer(body["prompt"], add_special_tokens=body["add_special_tokens"])["input_ids"]
-        return 200, {"count": len(ids), "max_model_len": MAX_MODEL_LEN, "tokens": ids, "token_strs": None}
 
     def _load(self, body: Json) -> Answered:
         name, path = body["lora_name"], Path(body["lora_path"])
