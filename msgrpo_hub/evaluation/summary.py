@@ -15,8 +15,8 @@ from msgrpo_hub.episode import Episode, EpisodeScore, StepScore, known_sum
 from msgrpo_hub.evaluation.results import run_hash
 from msgrpo_hub.evaluation.statistics import Floats, Interval, Range, betting, board_means, degenerate, mean_interval
 from msgrpo_hub.games import base_game, is_remote, make_game
-from msgrpo_hub.games.game import return_range
-from msgrpo_hub.games.solving import TIE
+from msgrpo_hub.games.game import is_solvable, return_range
+from msgrpo_hub.games.solving import TIE, silent_value
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 
@@ -138,8 +138,11 @@ def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore])
 
 @lru_cache(maxsize=256)
 def _played(game_id: str, seeds: tuple[int, ...], name: str) -> float:
-    """The mean reward of a scripted player."""
-    episodes = play_episodes(make_game(game_id), ScriptedPolicy(SCRIPTED[name]), [(seed, 0) for seed in seeds])
+    """The mean reward of a scripted player; exact for `silent` on a solved game."""
+    game = make_game(game_id)
+    if name == "silent" and is_solvable(game):
+        return float(np.mean([silent_value(game, seed) for seed in seeds]))
+    episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[name]), [(seed, 0) for seed in seeds])
     return float(np.mean([episode.reward for episode in episodes]))
 
 

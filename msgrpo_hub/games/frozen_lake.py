@@ -8,7 +8,7 @@ action" (⊥), the player stays on its cell and does not slip.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -88,13 +88,13 @@ class FrozenLake(SquareBoard, Solvable):
         check_turn(self, action, state.terminal or state.turn >= self.horizon)
         cells, rate = self._entered[state.player, action], self.success_rate
         chances = [1 / len(cells)] * len(cells) if rate is None or len(cells) == 1 else [(1 - rate) / 2, rate, (1 - rate) / 2]
-        goal, last, outcomes = state.goal, state.turn + 1 >= self.horizon, []
-        for chance, cell in zip(chances, cells, strict=True):
-            after = LakeState(self.size, state.holes, cell, state.turn + 1, state.given_goal)
-            ended = cell == goal or cell in state.holes
-            reward = self.goal_reward if cell == goal and (last or not self.exactly) else 0.0
-            outcomes.append((chance, Transition(after, reward, ended, last and not ended)))
-        return outcomes
+        known, last = _transitions(self, state.holes, state.turn, state.given_goal), state.turn + 1 >= self.horizon
+        for cell in cells:
+            if cell not in known:
+                after = LakeState(self.size, state.holes, cell, state.turn + 1, state.given_goal)
+                reward = self.goal_reward if cell == after.goal and (last or not self.exactly) else 0.0
+                known[cell] = Transition(after, reward, after.terminal, last and not after.terminal)
+        return [(chance, known[cell]) for chance, cell in zip(chances, cells, strict=True)]
 
     def step(self, state: LakeState, action: str | None, rng: np.random.Generator) -> Transition[LakeState]:
         outcomes = self.outcomes(state, action)
@@ -137,3 +137,9 @@ class FrozenLake(SquareBoard, Solvable):
         if self.goal_reward < 0:
             return not state.terminal
         return state.player == state.goal and (state.turn == self.horizon or not self.exactly)
+
+
+@lru_cache(maxsize=256)
+def _transitions(*lake_and_turn: object) -> dict[Cell, Transition[LakeState]]:  # noqa: ARG001
+    """Cell → the transition that enters it on this turn: solving a lake uses each a dozen times."""
+    return {}

@@ -168,3 +168,16 @@ def start_values(game: Game, seed: int) -> tuple[float, float]:
     start = game.initial_state(stream(seed, "initial_state"))
     values = values_at(game, start)
     return values.best(start), values.blind(start)
+
+
+def silent_value(game: Solvable, seed: int) -> float:
+    """The expected return of the player `silent`, which never acts, from the start of an episode seed."""
+    chances, value = {game.initial_state(stream(seed, "initial_state")): 1.0}, 0.0
+    while chances:
+        ahead: defaultdict[Any, float] = defaultdict(float)
+        for state, chance in chances.items():
+            for share, after in game.outcomes(state, None):
+                value += chance * share * after.reward
+                ahead[None if after.terminated or after.truncated else after.state] += chance * share
+        chances = {state: chance for state, chance in ahead.items() if state is not None}
+    return value

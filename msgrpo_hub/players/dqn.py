@@ -95,7 +95,14 @@ class Networks:
         if game_id not in self.networks:
             known = ", ".join(self.networks)
             raise UserError(f"no DQN for {game_id} in {str(self.folder)!r}: expected one of {known}, or train it there")
-        return game.actions[int(self.networks[game_id].values(centred(game, planes(game, state))).argmax())]
+        network, inputs = self.networks[game_id], centred(game, planes(game, state))
+        found, expected = (network.layers[0][0].shape[1], len(network.layers[-1][1])), (len(inputs), len(game.actions))
+        if found != expected:
+            raise UserError(
+                f"the DQN for {game_id} in {str(self.folder)!r} has {found[0]} inputs and {found[1]} outputs: "
+                f"expected {expected[0]} and {expected[1]}; train it again"
+            )
+        return game.actions[int(network.values(inputs).argmax())]
 
 
 def load_dqn(folder: str | Path) -> ScriptedPolicy:

@@ -16,11 +16,12 @@ import pytest
 
 from examples import cliff_walking
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.games import GAMES, VARIANTS, make_game, stream
+from msgrpo_hub.games import GAMES, VARIANTS, episode_seed, make_game, stream
 from msgrpo_hub.games.board import Cell
 from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.game import is_solvable, planes
-from msgrpo_hub.games.solving import solve, start_values
+from msgrpo_hub.games.solving import silent_value, solve, start_values
+from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.players.scripted import choose_greedy, choose_optimal, choose_random
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.rollout import play_episodes
@@ -90,6 +91,38 @@ def test_two_turns_on_the_smallest_slippery_lake_are_what_they_are_by_hand() -> 
     assert values.best(LakeState(2, ())) == pytest.approx(2 / 3 * 1 / 3)
     assert [values.blind(state) for state in later.values()] == pytest.approx([0, 1 / 4, 1 / 4])
     assert set(values.rows) == {LakeState(2, ()), *later.values()}  # the goal ends the episode
+
+
+@pytest.mark.parametrize("game", [game for game in GAMES.values() if isinstance(game, FrozenLake)], ids=lambda game: game.id)
+@pytest.mark.parametrize("player", ["optimal", "random"])
+def test_play_on_every_lake_earns_the_exact_value(game: FrozenLake, player: str) -> None:
+    rewards, values = [], []
+    for seed in (episode_seed(game.id, "validation", index) for index in range(50)):
+        values += [start_values(game, seed)[player == "random"]] * 6
+        for member in range(6):
+            state, ended, reward = game.initial_state(stream(seed, "initial_state")), False, 0.0
+            dynamics, sampling = stream(seed, "dynamics", member), stream(seed, "sampling", member)
+            while not ended:
+                after = game.step(state, str(SCRIPTED[player](game, state, sampling)), dynamics)
+                state, reward, ended = after.state, reward + after.reward, after.terminated or after.truncated
+            rewards.append(reward)
+    v = np.array(values)  # a return is 1 or 0, so its variance is v(1 − v)
+    assert abs(np.sum(np.array(rewards) - v)) < 3 * np.sqrt(np.sum(v * (1 - v))) + 1e-9
+
+
+class Drifting(FrozenLake):
+    """Without an action, the player drifts Right or Down."""
+
+    def outcomes(self, state: LakeState, action: str | None) -> Any:
+        moves = ("Right", "Down") if action is None else (action,)
+        return [(chance / len(moves), after) for move in moves for chance, after in super(Drifting, self).outcomes(state, move)]
+
+
+def test_the_value_of_silence_is_exact_where_the_player_drifts_without_an_action() -> None:
+    # 2×2 without holes: after a turn beside the goal, then each turn to the goal with chance 1/2.
+    lakes = [Drifting("lake", size=2, frozen_probability=1.0, horizon=horizon) for horizon in (1, 2, 3, 4)]
+    assert [silent_value(lake, 0) for lake in lakes] == [0, 1 / 2, 3 / 4, 7 / 8]
+    assert silent_value(CLIFF, 0) == -20
 
 
 @pytest.mark.parametrize(("horizon", "best"), [(1, -1), (12, -12), (13, -13), (20, -13)])

@@ -11,7 +11,8 @@ from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, VARIANTS, episode_seed, make_game
 from msgrpo_hub.players.registry import SCRIPTED, can_play
-from msgrpo_hub.rollout import play_episodes
+from msgrpo_hub.players.scripted import choose_random
+from msgrpo_hub.rollout import play_episodes, replayed_states
 from tests.games.reading_player import IDS, LAKE, NO_SUCH, PLAIN_MOVES, SNAKE, Reader
 
 
@@ -26,6 +27,15 @@ def test_a_scripted_player_gets_exactly_the_same_rewards_on_every_variant(game_i
                 assert [step.reward for step in episode.steps] == [step.reward for step in plain.steps], (name, id)
                 assert [step.legal for step in episode.steps] == [step.legal for step in plain.steps], (name, id)
                 assert (episode.success, episode.terminated, episode.game_id) == (plain.success, plain.terminated, id)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_a_stored_episode_of_a_variant_replays_to_the_states_of_its_game(id: str) -> None:
+    game, plain = make_game(id), make_game(id.partition(":")[0])
+    [episode], [other] = (play_episodes(each, ScriptedPolicy(choose_random), [(5, 2)]) for each in (game, plain))
+    assert replayed_states(game, episode) == replayed_states(plain, other)
+    with pytest.raises(ValueError, match="cannot be replayed"):
+        replayed_states(plain, episode)
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,12 @@ def test_a_folder_or_file_without_a_network_is_refused(shapes: Any, tmp_path: Pa
     assert "\n" not in str(caught.value)
 
 
+def test_a_network_for_another_board_is_refused(tmp_path: Path) -> None:
+    save_file({"0.weight": np.zeros((4, 10), np.float16), "0.bias": np.zeros(4, np.float16)}, tmp_path / f"{GAME}.safetensors")
+    with pytest.raises(UserError, match="has 10 inputs and 4 outputs: expected 147 and 4; train it again"):
+        play_episodes(make_game(GAME), load_dqn(tmp_path), [(0, 0)])
+
+
 def test_every_training_episode_starts_from_a_training_board() -> None:
     pytest.importorskip("stable_baselines3")
     from benchmark.dqn.train import environments

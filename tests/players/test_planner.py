@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from msgrpo_hub.agent.policy import Chooser
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, make_game
 from msgrpo_hub.games.board import Cell
@@ -67,6 +68,19 @@ def test_meeting_the_opponents_head_counts_by_its_chance() -> None:
     # The opponent in its corner has two ways, so either is entered with chance 1/2.
     game, state = board([(1, 1)], {POISON: []}, [(0, 0)], horizon=1)
     assert move_values(game, state).tolist() == pytest.approx([-1.0, 0.0, 0.0, -1.0])
+
+
+def test_an_apple_on_the_way_of_a_snake_that_comes_from_below_does_not_roll_past_it() -> None:
+    game, state = board([(3, 2)], {APPLE: [(2, 2)]}, horizon=1, down_hill=True)
+    assert move_values(game, state).tolist() == pytest.approx([0.0, 0.0, 0.0, 1.0])
+    assert game.step(state, "Up", RNG).reward == 1.0
+
+
+@pytest.mark.parametrize("choose", [choose_planner, choose_greedy])
+def test_a_player_answers_even_where_every_move_kills(choose: Chooser) -> None:
+    game, state = board([(0, 0), (0, 1), (1, 1), (1, 0)], {APPLE: [(4, 4)]})
+    assert game.safe_actions(state) == ()
+    assert choose(game, state, RNG) in game.actions
 
 
 @pytest.mark.parametrize("game_id", [game_id for game_id, game in GAMES.items() if not isinstance(game, Snake)])
