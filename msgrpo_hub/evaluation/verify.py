@@ -281,12 +281,12 @@ def checked_run(folder: Path) -> Result:
     total = config["episodes"] * config.get("repeats", 1)
     episodes = read_table(folder / run_files.EPISODES, "default", total)
     steps = read_table(folder / run_files.STEPS, "steps", total * make_game(config["task"]).horizon)
-    if len(episodes) != total:
-        raise UserError(f"it has {len(episodes)} episodes, its configuration says {total}")
     for column in ("reply", "observation"):
         if (pc.max(pc.utf8_length(steps[column])).as_py() or 0) > _LONGEST_REPLY:
             raise UserError(f"it has a {column} of more than {_LONGEST_REPLY:,} characters")
     result = load_result(folder)
+    if not result.complete or len(episodes) != total:
+        raise UserError(f"it is not complete: it has {len(episodes)} of {total} episodes")
     if messages := [*problems(result), *not_replayed(result.task, result.prompt_format)]:
         raise UserError(messages[0])
     return result
