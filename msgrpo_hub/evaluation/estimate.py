@@ -43,7 +43,7 @@ def estimate(
     """The cost of `evaluate` for one player. A local player plays a few turns of each task; a server gets no request.
 
     Args:
-        name, suite, settings, batch_size: as for `evaluate`.
+        name: a player; `suite`, `settings` and `batch_size` as for `evaluate` too.
         output_dir: the folder with earlier results; their episodes are not played again.
         price: rate of a server, in dollars per million tokens of prompts and of replies.
         seconds: time for the probes of a local player, all tasks together; each probe plays at least `FEWEST_TURNS` turns.

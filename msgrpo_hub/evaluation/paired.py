@@ -91,7 +91,8 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
     """Compares player b with the baseline a by one number per episode, reward or success, in the same order of seeds.
 
     Args:
-        a, b: values, shape [n].
+        a: values, shape [n].
+        b: values, shape [n].
         seed: seed of the resampling.
         bounds: the smallest and the largest possible value; without them, nearly equal differences have no interval.
         family: number of hypotheses that are tested together, for `detectable`; see `with_verdicts` for their p.

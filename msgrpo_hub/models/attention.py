@@ -71,7 +71,8 @@ def attend(
 
     Args:
         query: (U, H, Q, D).
-        key, value: (U, J, L, D); each of the J key heads serves H / J query heads.
+        key: (U, J, L, D); each of the J key heads serves H / J query heads.
+        value: as `key`.
         mask: (U, 1, Q, L) additive, over each row's own keys.
         shared: keys and values, (J, P, D) each, that all rows share.
         scaling: factor of the scores, by default 1/√D.
