@@ -116,6 +116,15 @@ def test_shapes_that_differ_are_refused_and_never_broadcast(odd: int, shape: tup
         policy_loss(*(torch.zeros(shape if k == odd else (3,)) for k in range(5)))
 
 
+@given(tokens=tokens_strategy, cut=st.integers(0, 12))
+@settings(max_examples=50)
+def test_micro_batches_add_up(tokens: list[Token], cut: int) -> None:
+    whole, gradient = naive_loss(tokens, 0.2, 0.2, 0.04)
+    parts = [loss_and_gradient(part, 0.2, 0.2, 0.04) for part in (tokens[:cut], tokens[cut:]) if part]
+    assert sum(loss for loss, _ in parts) == pytest.approx(whole, abs=1e-9)
+    assert [slope for _, slopes in parts for slope in slopes] == pytest.approx(gradient, abs=1e-9)
+
+
 # ---- properties
 
 

@@ -36,7 +36,7 @@ TABLES = {"default": EPISODES, "steps": STEPS}
 _DAMAGED = "is damaged: expected the episodes that `msgrpo eval` wrote; delete it to play them again"
 _HEAD = ("seed", "member", "terminated", "truncated", "success")
 _STEP = ("observation", "action", "status", "legal", "reward", "reply", "finish", "prompt_tokens", "reply_tokens")
-_FILLED = {"default": ("game", "reward", "success"), "steps": ("observation", "reply", "reward")}
+_FILLED = {"default": ("game", "error", "reward", "success"), "steps": ("observation", "reply", "reward")}
 """Columns whose values are used before a run is verified: they have no null."""
 
 

@@ -66,7 +66,8 @@ def _read_bounded(file: pq.ParquetFile) -> pa.Table:
     """
     about = file.metadata
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    chunks = [group.column(number).total_uncompressed_size for group in groups for number in range(about.num_columns)]
+    every = [group.column(number) for group in groups for number in range(about.num_columns)]
+    chunks = [max(chunk.total_uncompressed_size, 4 * chunk.num_values) for chunk in every]  # one row may repeat a value in a list
     too_large = UserError(f"it unpacks to more than {LARGEST:,} bytes: expected a smaller file")
     if sum(chunks) > LARGEST:
         raise too_large
@@ -88,16 +89,16 @@ def shards(folder: Path) -> list[tuple[Path, Path]]:
     return [(path, root / "steps" / path.name) for path in sorted(root.glob("default/*.parquet"))]
 
 
-_UPDATES = re.compile(r"train-(?:[0-9a-f]{16}-)?(?P<first>[0-9]{5,7})(?:-(?P<last>[0-9]{5,7})-[0-9a-f]{8})?")
+_UPDATES = re.compile(r"train-(?P<run>[0-9a-f]{16}-)?(?P<first>[0-9]{5,7})(?:-(?P<last>[0-9]{5,7})-[0-9a-f]{8})?")
 """The name of a shard of one update, or of a published shard of several."""
 
 
 def missing_updates(folder: Path) -> list[int]:
-    """The updates of a training run without a shard below a folder, up to the last one with a shard or in `metrics.jsonl`."""
+    """The updates of a training run without a shard below a folder, up to its last one with a shard or in `metrics.jsonl`."""
     metrics = folder / "metrics.jsonl"
     known = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
-    there: set[int] = set()
+    updates: dict[str, set[int]] = {}
     for heads, _ in shards(folder):
         if name := _UPDATES.fullmatch(heads.stem):
-            there |= {*range(int(name["first"]), int(name["last"] or name["first"]) + 1)}
-    return sorted({*range(1, max(known, *there) + 1)} - there) if there else []
+            updates.setdefault(name["run"] or "", set()).update(range(int(name["first"]), int(name["last"] or name["first"]) + 1))
+    return sorted(update for there in updates.values() for update in {*range(1, max(known, *there) + 1)} - there)

@@ -21,12 +21,14 @@ from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import InitProcessGroupKwargs, gather_object, get_int_from_env
 from torch import nn
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from msgrpo_hub import __version__
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.downloads.fetching import list_files, resolve
 from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.games import Game
 from msgrpo_hub.models.attention import base_of
 from msgrpo_hub.models.devices import SMALL_MODEL, check_device, free_cores, free_memory, gpu
@@ -40,6 +42,8 @@ from msgrpo_hub.storage.files import read_json, write_json
 from msgrpo_hub.training.batch import largest_tree
 from msgrpo_hub.training.config import TrainConfig
 
+TO_MEET = timedelta(minutes=2)
+"""How long a process waits for the others at the start."""
 GAPS = 1.6
 """Memory of a backward pass on a CPU, as a multiple of its tensors: the allocator leaves gaps between tensors of many sizes."""
 PROGRAM = 0.45e9
@@ -51,19 +55,32 @@ log = logging.getLogger(__name__)
 
 
 def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
-    """Joins the processes that a launcher has started, if any. Raises `UserError` if device or tracker cannot be used."""
+    """Joins the processes that a launcher has started, if any.
+
+    Raises `UserError` if device or tracker cannot be used, or if the other processes do not appear within `TO_MEET`.
+    """
     check_device(device)
     if report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
         raise UserError(f"report_to = {report_to!r} cannot be used, it is not installed: install it or take 'none'")
     processes = int(get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1))
     on_cpu = device == "cpu" or (device == "auto" and gpu() in ("", "mps"))
-    return Accelerator(
-        cpu=processes > 1 and on_cpu,
-        log_with=None if report_to == "none" else report_to,
-        project_dir=str(folder),
-        # the others wait while the first process evaluates, downloads or plays on vLLM servers
-        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(days=1))],
-    )
+    try:
+        accelerator = Accelerator(
+            cpu=processes > 1 and on_cpu,
+            log_with=None if report_to == "none" else report_to,
+            project_dir=str(folder),
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=TO_MEET)],
+        )
+        if accelerator.num_processes > 1:
+            accelerator.wait_for_everyone()  # some backends connect at their first operation
+            # later the others wait while the first process evaluates, downloads or plays on vLLM servers
+            _set_pg_timeout(timedelta(days=1))
+    except RuntimeError as error:  # errors of torch.distributed are subclasses
+        if processes == 1:
+            raise
+        why = f"the {processes} processes did not meet within {TO_MEET.seconds} s ({str(error).splitlines()[0][:200]})"
+        raise UserError(f"{why}: start all of them again, with one torchrun command on each node") from error
+    return accelerator
 
 
 @contextmanager
@@ -156,7 +173,9 @@ def read_provenance(path: Path) -> dict[str, Any]:
         return {}
     expected = "the record that the run wrote; restore it, or name another --output-dir"
     values = read_json(path, expected)
-    if not isinstance(values.get("base_commit"), str):
+    began, sources = values.get("rounding", {}), [values.get(name, "") for name in ("init_adapter_commit", "chat_template_hash")]
+    fits = isinstance(began, dict) and not misfit(began.get("threads", 1), Count)
+    if not fits or not all(isinstance(source, str) for source in (values.get("base_commit"), *sources)):
         raise UserError(f"{str(path)!r} is damaged: expected {expected}")
     return values
 

@@ -198,7 +198,7 @@ def load_checkpoint(
     except (SafetensorError, OSError) as error:
         raise UserError(f"{given}: it cannot be read ({error}); {remedy}") from error
     if metadata.get("format") != FORMAT or metadata.pop("digest", "") != digest_of(metadata, tensors):
-        raise UserError(f"{given}: it is damaged, because its checksum is wrong; {remedy}")
+        raise UserError(f"{given}: its checksum is wrong, so it is damaged or of another version; {remedy}")
     parts: dict[str, dict[str, Tensor]] = {"weight": {}, "credit": {}, "best": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")

@@ -165,7 +165,7 @@ def seed_table(variants: Sequence[Variant]) -> str:
                 rows += [[variant, *cells] for variant, cells in own.items()]
             elif len({*map(tuple, own.values())}) == 1:
                 rows.append([player, *next(iter(own.values()))])
-        episodes = next(summary["episodes"] for variant in variants for summary in variant.finished.values())
+        episodes = next(table["adapter"]["episodes"] for name, table in tables if name == game)
         title = f"{game}, {episodes} test episodes per run; means over training seeds with 95 % intervals over the seeds"
         blocks.append(f"{title}\n{aligned(rows)}")
     for variant in variants:

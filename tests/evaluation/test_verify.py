@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
@@ -20,11 +21,13 @@ from msgrpo_hub.evaluation.results import Result, run_hash, run_tables
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import HARNESS, load_suite
 from msgrpo_hub.evaluation.summary import summarise
-from msgrpo_hub.evaluation.verify import verify
+from msgrpo_hub.evaluation.verify import NOT_CHECKED, verify
 from msgrpo_hub.games import make_game
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.schema import COLUMNS
+from msgrpo_hub.storage.shards import read_table
 from tests.evaluation.tampering import (
     SLIPPERY,
     SNAKE,
@@ -127,6 +130,44 @@ def test_any_change_of_a_step_or_an_episode_is_found(
         rewrite(lake, name, change)
     said = found(lake)
     assert re.search(words, said), said
+
+
+def other_value(kind: pa.DataType, old: Any) -> Any:
+    if pa.types.is_boolean(kind):
+        return not old
+    if pa.types.is_list(kind):
+        return [*(old or []), other_value(kind.value_type, None)]
+    if pa.types.is_struct(kind):
+        return {field.name: "x" for field in kind}
+    return "x" if pa.types.is_string(kind) else (old or 0) + 1
+
+
+@pytest.mark.parametrize(("config", "name"), run_files.TABLES.items(), ids=["default", "steps"])
+def test_another_value_or_none_in_any_column_is_found_or_the_column_is_named_as_not_checked(
+    config: str, name: str, lake: Result
+) -> None:
+    file = lake.folder / name
+    before, [row, *_] = file.read_bytes(), read_table(file, config).to_pylist()
+    for column, (kind, _) in COLUMNS[config].items():
+        for value in {repr(value): value for value in (None, other_value(kind, row[column])) if value != row[column]}.values():
+            rewrite(lake, file.stem, put(0, **{column: value}))
+            assert found(lake) or (column in {"token_ids", "log_probs", "entropies"} and value is not None), (column, value)
+            file.write_bytes(before)
+    assert found(lake) == ""
+    assert "tokens, log-probabilities" in NOT_CHECKED
+
+
+@pytest.mark.parametrize("name", ["config.lock.json", "results.json", *run_files.TABLES.values()])
+@pytest.mark.parametrize("size", [0, 0.5, None], ids=str)
+def test_a_file_that_is_empty_cut_or_missing_is_one_line(name: str, size: float | None, lake: Result) -> None:
+    file = lake.folder / name
+    content = file.read_bytes()
+    file.unlink()
+    if size is not None:
+        file.write_bytes(content[: int(size * len(content))])
+    said = found(lake)
+    assert said.startswith("no readable run in ")
+    assert "\n" not in said
 
 
 def test_every_figure_of_a_summary_must_follow_from_the_episodes(lake: Result, played: Path, tmp_path: Path) -> None:

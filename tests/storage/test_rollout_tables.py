@@ -25,7 +25,7 @@ from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups, replayed_states
 from msgrpo_hub.storage import shards as shard_files
 from msgrpo_hub.storage.schema import CONFIGS, SCHEMAS
-from msgrpo_hub.storage.shards import read_table, shards, write_table
+from msgrpo_hub.storage.shards import missing_updates, read_table, shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 
 LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1:rotated"
@@ -184,6 +184,26 @@ def test_a_small_file_of_one_large_text_that_is_repeated_is_refused(tmp_path: Pa
     monkeypatch.setattr(shard_files, "LARGEST", 10**7)
     with pytest.raises(UserError, match=r"unpacks to more than 10,000,000 bytes"):
         read_all(tmp_path)
+
+
+def test_a_small_file_of_one_long_list_of_equal_values_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tmp_path, played(LAKE)) / "steps" / "train-1.parquet"
+    rows = pq.ParquetFile(path).read().to_pylist()
+    pq.write_table(pa.Table.from_pylist([rows[0] | {"token_ids": [0] * 10**7}], schema=SCHEMAS["steps"]), path)
+    assert path.stat().st_size < 50_000
+    monkeypatch.setattr(shard_files, "LARGEST", 3 * 10**7)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
+    with pytest.raises(UserError, match=r"unpacks to more than 30,000,000 bytes"):
+        read_table(path, "steps")
+
+
+def test_an_update_that_one_of_several_runs_lacks_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "default").mkdir()
+    for run, updates in ((1, "00001-00002"), (1, "00003-00004"), (2, "00003-00004")):
+        (tmp_path / "default" / f"train-{run:016x}-{updates}-0123abcd.parquet").touch()
+    assert missing_updates(tmp_path) == [1, 2]
 
 
 # ---- verified

@@ -27,7 +27,7 @@ from msgrpo_hub.training.adapter import learning_mode, new_lora, without_dropout
 from msgrpo_hub.training.config import load_config
 from tests.families import tiny_model as of_family
 from tests.tiny import adapted as with_lora
-from tests.training.runs import WEIGHTS, Stop, trained
+from tests.training.runs import WEIGHTS, Stop, trained, trainer_of
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -73,6 +73,20 @@ def test_lora_is_on_all_linear_layers_or_those_named_but_never_on_routers(family
 def test_a_name_that_no_layer_has_is_refused_with_the_names_of_the_layers(targets: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         new_lora(of_family("llama"), targets, r=2)
+
+
+@pytest.mark.parametrize(("rslora", "scale"), [(False, 8 / 4), (True, 8 / 2)])
+def test_rank_stabilised_lora_divides_alpha_by_the_root_of_the_rank(config: TrainConfig, rslora: bool, scale: float) -> None:
+    model = trainer_of(replace(config, lora_rank=4, lora_alpha=8, rslora=rslora)).model
+    assert {layer.scaling["default"] for layer in model.modules() if hasattr(layer, "lora_A")} == {scale}
+    assert model.peft_config["default"].use_rslora == rslora
+
+
+def test_without_dropout_an_update_leaves_torchs_generator_alone(config: TrainConfig) -> None:
+    """Own credits, samplers and callbacks may use it, and every update would restart its stream."""
+    trainer, before = trainer_of(config), torch.manual_seed(7).get_state()
+    trainer.update(1)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_training_uses_the_experts_that_sampling_uses() -> None:

@@ -192,7 +192,8 @@ def test_loss_and_lora_gradient_of_packs_are_those_of_padded_unmerged_rows(norma
         assert slopes.abs().max() > 1e-3
         samples, counts = to_samples(selected, LOSS_NORMALISATIONS[normalisation]), []
         assert len(build_tree([sample.token_ids for sample in samples])) < sum(len(sample.token_ids) for sample in samples)
-        for budget, tree_size in ((10_000, 96), (25, 12), (1, 1)):
+        any_size = np.random.default_rng(seed).integers(2, 200, (5, 2)).tolist()
+        for budget, tree_size in ((10_000, 96), (25, 12), (1, 1), *any_size):
             packs, loss = pack(samples, budget, tree_size), 0.0
             counts.append(len(packs))
             for packed in packs:

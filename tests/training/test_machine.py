@@ -103,6 +103,11 @@ def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(
 
 # ---- processes
 
+ALONE = TWO.replace("os.fork()", "int(sys.argv.pop())").replace(
+    "main(sys", "from msgrpo_hub.training import machine\nmachine.TO_MEET = machine.timedelta(seconds=3)\nmain(sys"
+)
+"""One of two processes. The other never appears, and this one waits for three seconds."""
+
 APART = TWO.replace(
     "main(sys.argv[1:])", "os.makedirs('other', exist_ok=True)\nif not second: os.chdir('other')\nmain(sys.argv[1:])"
 )
@@ -123,6 +128,15 @@ Trainer.act = act
 main(sys.argv[1:])
 """
 """A process of torchrun. The second one is killed in its third update."""
+
+
+@pytest.mark.slow
+def test_a_process_whose_peer_never_appears_ends_with_one_line(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+    for rank in (0, 1):
+        ended = msgrpo("train", *flags, "--output-dir", tmp_path / "run", rank, program=ALONE)
+        assert ended.code == 2, ended.err
+        assert "error: the 2 processes did not meet within 3 s" in ended.err.splitlines()[-1]
+        assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

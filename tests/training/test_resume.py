@@ -178,6 +178,9 @@ def test_a_checkpoint_that_is_damaged_or_of_another_run_is_refused_with_the_reas
     assert hashes(run) == before
 
 
+RECORDS = ('"rounding": 1', '"rounding": {"threads": "2"}', '"init_adapter_commit": ["0123"]')
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -185,6 +188,8 @@ def test_a_checkpoint_that_is_damaged_or_of_another_run_is_refused_with_the_reas
         ("metrics.jsonl", '{"update": 1.0, "seconds_acting": 1.0, "seconds_training": 1.0}\ngarbage\nmore\n'),
         ("metrics.jsonl", None),
         *(("provenance.json", text) for text in ("{}", "{")),
+        ("provenance.json", '{"base_commit": 3}'),
+        *(("provenance.json", f'{{"base_commit": "0", {record}}}') for record in RECORDS),
     ],
 )
 def test_a_damaged_file_of_a_run_is_named_and_nothing_is_finished(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from msgrpo_hub.credit import CREDITS, CreditContext, StepAdvantages
 from msgrpo_hub.episode import Group
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS
@@ -157,6 +158,14 @@ def test_your_own_credit_is_a_function_typed_on_the_command_line(msgrpo: Command
     assert (refused.code, len(refused.said)) == (2, 1)
     assert "would import code: expected --credit mine:discounted typed as well" in refused.err
     assert typed.code == 0, typed.err
+
+
+@pytest.mark.parametrize("name", ["credit", "sampler", "loss_normalisation", "advantage_scale", "prompt_format"])
+def test_a_configuration_from_anywhere_imports_nothing(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(f'{name} = "antigravity:anything"\n', encoding="utf-8")
+    with pytest.raises(UserError, match="would import code"):
+        load_config(tmp_path / "config.toml")
+    assert getattr(load_config(tmp_path / "config.toml", {name: "builtins:len"}), name) == "builtins:len"
 
 
 class Critic:
