@@ -126,8 +126,13 @@ class Listing:
         return UserError(f"{where}: expected config.json, tokenizer and weights, or a LoRA adapter (no {name})")
 
     def download(self, names: Iterable[str]) -> Path:
-        """The folder of these files, complete and at one commit."""
+        """The folder of these files, complete and at one commit. A link may lead into the folder or the Hub's cache only."""
         if self.folder:
+            own = self.folder.resolve()
+            allowed = (own, *(above.parent / "blobs" for above in own.parents if above.name == "snapshots"))
+            for name in names:
+                if not any((own / name).resolve().is_relative_to(place) for place in allowed):
+                    raise UserError(f"{name} in {self.source!r} is a link that leads elsewhere: expected a file of the folder")
             return self.folder
         repo, inside = split_folder(self.source)
         return snapshot(repo, self.commit, {f"{inside}/{name}".lstrip("/"): self.sizes[name] for name in names}) / inside

@@ -20,6 +20,8 @@ LARGEST_RANK = 1024
 """Largest rank of a LoRA adapter: PEFT allocates the matrices before it reads the weights."""
 LARGEST_ALPHA = 1e6
 """Largest lora_alpha; published adapters have at most a few thousand."""
+LARGEST_HEADER = 10_000_000
+"""Largest safetensors header, in bytes: enough for 70,000 tensors."""
 LONGEST_PATTERN = 5_000
 """Largest number of characters of a regular expression."""
 MOST_NAMES = 10_000
@@ -218,9 +220,15 @@ def read_header(path: Path, source: str, kinds: tuple[str, ...] = ()) -> dict[st
     """Number type (such as `F32`) and shape of each tensor in a safetensors file.
 
     Raises:
-        UserError: it is not a safetensors file, or it has other number types than `kinds`; empty accepts all.
+        UserError: it is not a safetensors file, its header is larger than any model needs, or it has other number types than
+            `kinds`; empty accepts all.
     """
     try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+        if LARGEST_HEADER < length <= path.stat().st_size:
+            most = f"expected at most {LARGEST_HEADER:,}"
+            raise UserError(f"{source!r} is not loaded: the header of {path.name} has {length:,} bytes; {most}")
         with safe_open(path, framework="np") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118  (it is not a dict)
             header = {name: (str(one.get_dtype()), list(one.get_shape())) for name, one in slices.items()}

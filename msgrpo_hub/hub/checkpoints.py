@@ -16,11 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from huggingface_hub.hf_api import RepoFile
+
 from msgrpo_hub.downloads.client import hub_errors, snapshot
 from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS
 from msgrpo_hub.downloads.names import PUBLIC_POCKET, pocket_path
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.hub.uploading import Pushed, Target, check_repo_id, check_token, owned, upload
+from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_repo_id, check_token, owned, upload
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.run_files import LOG, RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
@@ -55,8 +57,21 @@ def push_state(folder: Path, repo_id: str, names: Collection[str], message: str,
         below: the folder of the repository that gets them; empty for the top.
 
     Raises:
-        UserError: the repository is public or holds something else, a file must not leave this machine, or the Hub refuses.
+        UserError: the repository is public or holds something else, another machine has gone on with the run, a file must not
+            leave this machine, or the Hub refuses.
     """
+
+    def current(head: str, there: Mapping[str, RepoFile]) -> Files:
+        if METRICS in names and METRICS in there:
+            root = snapshot(repo_id, head, {METRICS: there[METRICS].size})
+            held = read_metrics(root / METRICS)[:-1]  # a kill may have undone the last one
+            if held != read_metrics(folder / METRICS)[: len(held)]:
+                raise UserError(
+                    f"{repo_id!r} holds {len(held) + 1} updates of this run, and {str(folder)!r} holds others: end one of the two "
+                    "runs and resume the other with --resume in a new folder, or name another repository"
+                )
+        return {**MARKER, **files}
+
     files: dict[str, Path | bytes] = {}
     for path in (path for name in names for path in ([folder / name] if name[-1] != "/" else sorted((folder / name).rglob("*")))):
         inside = path.relative_to(folder)
@@ -64,7 +79,7 @@ def push_state(folder: Path, repo_id: str, names: Collection[str], message: str,
             files[f"{below}{inside.as_posix()}"] = _with_public_base(path) if path.name == ADAPTER_SETTINGS else path
     target = Target(repo_id=repo_id, private=True)
     mine = [f"{below}{name}" for name in names]
-    pushed = upload(lambda *_: {**MARKER, **files}, target, message=message, marker=next(iter(MARKER)), replaces=mine)
+    pushed = upload(current, target, message=message, marker=next(iter(MARKER)), replaces=mine)
     if pushed.changed:
         with hub_errors(repo_id):
             target.api.super_squash_history(repo_id, commit_message=message)
@@ -98,26 +113,18 @@ def fetch_state(repo_id: str, folder: Path, names: Collection[str], *, below: st
     return bool(wanted)
 
 
-def check_same_run(config: TrainConfig, repo_id: str, updates: int | None = None) -> None:
-    """Checks that a repository holds no run, or the run of this configuration, and no later state of it.
-
-    Raises `UserError` otherwise. `updates` are those done here; None allows any state.
-    """
+def check_same_run(config: TrainConfig, repo_id: str) -> None:
+    """Checks that a repository holds no run, or the run of this configuration. Raises `UserError` otherwise."""
     with TemporaryDirectory() as folder:
-        if not fetch_state(repo_id, Path(folder), (CONFIG, METRICS)):
+        if not fetch_state(repo_id, Path(folder), (CONFIG,)):
             return
-        held, there = fixed_fields(stored_config(Path(folder) / CONFIG)), len(read_metrics(Path(folder) / METRICS))
+        held = fixed_fields(stored_config(Path(folder) / CONFIG))
     for name, value in fixed_fields(config).items():
         if held[name] != value:
             raise UserError(
                 f"{repo_id!r} holds a run with {name} = {held[name]!r}, not {value!r}: expected the same configuration, or the "
                 "name of another repository"
             )
-    if updates is not None and there > updates + 1:  # the line of an update is written before its checkpoint
-        raise UserError(
-            f"{repo_id!r} holds {there} updates of this run, and this folder holds {updates}: resume it with --resume in a new "
-            "folder, or name another repository"
-        )
 
 
 class HubCheckpoints(Callback):
@@ -153,7 +160,7 @@ class HubCheckpoints(Callback):
 
     def on_start(self, run: Run) -> None:
         """Pushes once, so that a repository that cannot be written to ends the run early."""
-        check_same_run(run.config, self.repo_id, run.updates)
+        check_same_run(run.config, self.repo_id)
         push_state(self.folder, self.repo_id, TRAINED, f"{run.updates} updates")
         self.pushed_at = time.monotonic()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
+import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from peft import LoraConfig
 
-from msgrpo_hub.downloads.fetching import base_of
+from msgrpo_hub.downloads.fetching import base_of, fetch, list_files
 from msgrpo_hub.downloads.inspection import (
     check_adapter,
     check_config,
@@ -22,6 +25,7 @@ from msgrpo_hub.downloads.inspection import (
     read_header,
     weight_files,
 )
+from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError, shown
 
 PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 8, "target_modules": ["q_proj"]}
@@ -144,6 +148,41 @@ def test_an_arbitrary_header_passes_or_is_refused_in_one_line(content: bytes) ->
             read_header(path, "it")
         except UserError as error:
             assert len(str(error).splitlines()) == 1  # noqa: PT017
+
+
+def test_a_header_of_200_000_tensors_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    tensors = (b'"a%d":{"dtype":"F32","shape":[],"data_offsets":[%d,%d]}' % (k, 4 * k, 4 * k + 4) for k in range(200_000))
+    text = b"{%s}" % b",".join(tensors)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(800_000))
+    tracemalloc.start()
+    started = time.process_time()
+    with pytest.raises(UserError, match=r"the header of model.safetensors has 13,\d+,\d+ bytes; expected at most 10,000,000"):
+        read_header(path, "it")
+    assert time.process_time() - started < 2
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "chat_template.jinja"])
+def test_a_link_in_a_folder_leads_to_no_file_elsewhere(tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(pocket_path(), tmp_path / "base"))
+    (folder / name).rename(tmp_path / "secret")
+    (folder / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match=f"{name} in '.*' is a link that leads elsewhere"):
+        fetch(list_files(str(folder)))
+    (tmp_path / "secret").rename(folder / "other")
+    (folder / name).unlink()
+    (folder / name).symlink_to("other")
+    assert fetch(list_files(str(folder))).folder == folder
+
+
+def test_a_snapshot_in_the_cache_of_the_hub_may_link_to_its_blobs(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(pocket_path(), tmp_path / "models--a--b" / "snapshots" / "0123"))
+    (tmp_path / "models--a--b" / "blobs").mkdir()
+    (folder / "config.json").rename(tmp_path / "models--a--b" / "blobs" / "45")
+    (folder / "config.json").symlink_to("../../blobs/45")
+    assert fetch(list_files(str(folder))).folder == folder
 
 
 def test_only_a_folder_may_name_a_folder_as_its_base(tmp_path: Path) -> None:
