@@ -174,12 +174,14 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     """Write one self-contained HTML page with the tables, plots and replays of evaluated players."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="filled by `msgrpo eval`")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the page. Default: report.html in DIR")
+    text = "the player that comes first and that the others are compared with. Default: the first model without an adapter"
+    parser.add_argument("--baseline", default="", metavar="PLAYER", help=text)
     add_json(parser, "print the path of the page as JSON")
 
 
 def run_report(options: argparse.Namespace) -> None:
     from msgrpo_hub.rendering.report import write_report
 
-    path = write_report(options.folder, options.output or options.folder / "report.html")
+    path = write_report(options.folder, options.output or options.folder / "report.html", options.baseline)
     show({"report": str(path)}, str(path), as_json=options.json)
     print_next(f"open {shlex.quote(str(path))} in a browser")

@@ -112,12 +112,10 @@ def add_visibility(parser: argparse.ArgumentParser) -> None:
 
 
 def run_push(options: argparse.Namespace) -> None:
-    from msgrpo_hub.hub.uploading import Where
+    from msgrpo_hub.hub.uploading import Where, check_repo_id
 
-    kind, flags = (
-        KINDS[options.kind],
-        {("commit_message" if name == "message" else name): of for name, of in vars(options).items()},
-    )
+    kind = KINDS[options.kind]
+    flags = {"commit_message" if name == "message" else name: value for name, value in vars(options).items()}
     if options.kind == "adapter":
         quiet_loading(options.repo)
     module = import_module(f"msgrpo_hub.{kind.module}")
@@ -132,6 +130,9 @@ def run_push(options: argparse.Namespace) -> None:
     if options.dry_run:
         _dry_run(options.dry_run, lambda folder: call("stage", folder), as_json=options.json)
         return
+    usual = "private" if options.kind == "rollouts" else "of the visibility in your settings"
+    visible = f"{usual} if new" if options.private is None else "private" if options.private else "public"
+    print(f"pushing to {check_repo_id(options.repo)} ({visible})", file=sys.stderr)
     pushed = call("push")
     next_command = kind.next_command.format(folder=shlex.quote(str(source[0])), repo=options.repo)
     show_pushed(pushed, as_json=options.json, next_command=next_command)

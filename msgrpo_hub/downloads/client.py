@@ -37,7 +37,10 @@ def hub_errors(repo_id: str, again: str = AGAIN) -> Iterator[None]:
         raise UserError(f"a file of {repo_id!r} cannot be loaded ({why}): check the network, then {again}") from error
     except HTTPError as error:
         raise UserError(f"the Hub cannot be reached ({first_line(error)}): check the network, then {again}") from error
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, ValueError) and "Invalid metadata in README.md" in str(error):
+            why = " ".join(str(error).split())[:300]
+            raise UserError(f"the Hub refuses the card of {repo_id!r} ({why}): correct its metadata") from error
         if not isinstance(error, ConnectionError) and not re.search("Consistency check failed|Error while uploading", str(error)):
             raise
         why = first_line(error.__cause__ or error)

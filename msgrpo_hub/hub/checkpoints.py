@@ -67,8 +67,8 @@ def push_state(folder: Path, repo_id: str, names: Collection[str], message: str,
             held = read_metrics(root / METRICS)[:-1]  # a kill may have undone the last one
             if held != read_metrics(folder / METRICS)[: len(held)]:
                 raise UserError(
-                    f"{repo_id!r} holds {len(held) + 1} updates of this run, and {str(folder)!r} holds others: end one of the two "
-                    "runs and resume the other with --resume in a new folder, or name another repository"
+                    f"{repo_id!r} holds {len(held) + 1} updates of this run, and {str(folder)!r} holds others: resume the run of "
+                    "the repository with --resume in a new folder, or name another repository"
                 )
         return {**MARKER, **files}
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from huggingface_hub import DatasetCardData, HfApi
 from huggingface_hub.hf_api import RepoFile
@@ -135,11 +135,14 @@ def _shards_of(folder: Path) -> list[Shard]:
 
 
 def _evaluated(result: Result) -> Shard:
-    """The shard of an evaluation."""
+    """The shard of an evaluation. Names of local folders are private and become `folder`; the revision is a content hash."""
     digest = hashlib.sha256(FORMAT.encode())
     for name in (run_files.CONFIG, run_files.EPISODES, run_files.STEPS):
         digest.update(hashlib.sha256((result.folder / name).read_bytes()).digest())
-    origin = run_origin(result.config)
+    own = run_origin(result.config)
+    told = ((name, getattr(own, name)) for name in ("player", "base", "adapter"))
+    hidden: dict[str, Any] = {name: re.sub(r"folder:[^+@]*", "folder", value) for name, value in told if value}
+    origin = replace(own, **hidden)
     numbers = {seed: index for index, seed in enumerate(run_seeds(result.config))}
     rollouts = [
         Rollout(episode=episode, index=numbers.get(episode.seed), prompt_format=result.prompt_format)

@@ -44,35 +44,39 @@ BUDGET = 2_000_000
 """Bytes of replays in a page."""
 
 
-def write_report(folder: Path, output: Path) -> Path:
+def write_report(folder: Path, output: Path, baseline: str = "") -> Path:
     """Writes the page of all runs under a folder that `msgrpo eval` filled.
 
-    The others are compared with the first model without an adapter. Raises `UserError` if a run does not replay, or if the
-    page cannot be written.
+    The others are compared with the player `baseline`; if it is empty, with the first model without an adapter. Raises
+    `UserError` if no such player is there, a run does not replay, or the page cannot be written.
     """
     if output.exists() and not output.is_file():
         raise UserError(f"--output {str(output)!r} is not a regular file: expected a new file, or one to replace")
-    page = report_page(find_results(folder))
+    page = report_page(find_results(folder), baseline)
     with disk_errors(output.parent, lambda: "the runs are as they were", again=f"{AGAIN}, or name another file with --output"):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output.resolve(), lambda beside: beside.write_text(page, encoding="utf-8", errors="replace"))
     return output
 
 
-def report_page(results: Sequence[Result]) -> str:
+def report_page(results: Sequence[Result], baseline: str = "") -> str:
     """The page of some runs. Equal runs give equal pages, byte for byte."""
     names = player_names(results)
+    if baseline and baseline not in names.values():
+        raise UserError(f"no player {baseline!r} in these results: expected one of {', '.join(sorted(names.values()))}")
 
     def name(result: Result) -> str:
         return names[player_key(result)]
 
-    # 1) the base of each task, first if it plays, then the others by their scores
+    # 1) the base of each task, first if it was chosen or plays, then the others by their scores
     groups, bases = tables.same_episodes(results), []
     for group in groups:
         identities = [(result, result.config["identity"]) for result in group]
-        base = next((result for result, of in identities if "base" in of and "adapter" not in of), group[0])
+        models = [result for result, of in identities if "base" in of and "adapter" not in of]
+        base = [*(result for result in group if name(result) == baseline), *models, group[0]][0]
         bases.append(base)
-        group.sort(key=lambda result: (result is not base or not plays(base.summary), rank_key(result.summary)))
+        leads = bool(baseline) or plays(base.summary)
+        group.sort(key=lambda result: (result is not base or not leads, rank_key(result.summary)))
 
     # 2) each complete run against the base of its task, with Holm over all tests of the page
     family = {

@@ -100,7 +100,7 @@ def read_board(repo: str, revision: str | None = None) -> dict[str, Any]:
 
 def refused(finished: Finished) -> str:
     """The error line of a refused command, which exits with 2."""
-    lines = [line for line in finished.err.splitlines() if line]
+    lines = [line for line in finished.err.splitlines() if line and not line.startswith("pushing to")]
     assert (finished.code, len(lines), lines[-1][:7]) == (2, 1, "error: "), finished.err
     return lines[0]
 

@@ -115,6 +115,40 @@ def test_the_kept_run_is_not_replaced_by_another_or_by_an_earlier_state(loopback
     assert loopback.files("ada/kept") == before
 
 
+def push_after(folder: Path, updates: int) -> None:
+    """In the client's process: the push of a machine that resumed the run in this folder and has made some updates of it."""
+    from types import SimpleNamespace
+
+    from msgrpo_hub.hub.checkpoints import HubCheckpoints
+
+    checkpoints = HubCheckpoints("ada/kept", 0, fetch=True)
+    checkpoints.folder = folder
+    checkpoints.on_update(SimpleNamespace(index=updates + 1))  # type: ignore[arg-type]
+
+
+def test_of_two_machines_that_go_on_with_a_run_the_second_does_not_overwrite_the_first(
+    loopback: Loopback, kept: Path, tmp_path: Path
+) -> None:
+    before, (first, second, third) = loopback.files("ada/kept"), (kept / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    other = second.replace(b'"seconds_acting": ', b'"seconds_acting": 1')  # the same update by another machine
+    fourth = third.replace(b'"update": 3', b'"update": 4')
+
+    def said(*lines: bytes) -> str:
+        folder = Path(shutil.copytree(kept, tmp_path / "other", dirs_exist_ok=True))
+        (folder / "metrics.jsonl").write_bytes(b"".join(lines))
+        return succeeds(loopback.owner.attempt(push_after, folder, len(lines)))
+
+    for lines in ([first], [first, other, third, fourth]):
+        assert f"update {len(lines)} is not on the Hub yet: 'ada/kept' holds 3 updates of this run, and" in said(*lines)
+        assert loopback.files("ada/kept") == before
+    loopback.owner.call(put, "ada/kept", {"metrics.jsonl": first})
+    loopback.overtake("ada/kept", {"metrics.jsonl": before["metrics.jsonl"]})  # just before the commit of this machine
+    assert "update 2 is not on the Hub yet: 'ada/kept' holds 3 updates of this run, and" in said(first, other)
+    assert loopback.files("ada/kept") == before | {"note-0": b"first"}
+    assert "not on the Hub" not in said(first, second, third, fourth)
+    assert loopback.files("ada/kept")["metrics.jsonl"] == first + second + third + fourth
+
+
 # ---- evaluations
 
 

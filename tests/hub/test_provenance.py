@@ -6,7 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.hub.commands import FLAGS, head, msgrpo
+from msgrpo_hub.downloads.names import pocket_path
+from tests.hub.commands import FLAGS, head, msgrpo, refused
 from tests.hub_server.client import put
 from tests.hub_server.lanes import Loopback
 
@@ -30,3 +31,13 @@ def test_a_resumed_run_keeps_the_base_commit_it_started_with(loopback: Loopback,
     assert (settings["base_model_name_or_path"], settings["revision"]) == (base, began)
     assert set(summary["versions"]) == {"msgrpo_hub", "Python", "torch", "transformers", "peft"}
     assert (summary["device"], summary["engine"], bool(summary["hardware"])) == ("cpu", "fast", True)
+
+
+def test_a_run_does_not_resume_if_its_base_folder_changed(loopback: Loopback, tmp_path: Path) -> None:
+    model, folder = Path(shutil.copytree(pocket_path(), tmp_path / "model")), tmp_path / "run"
+    command = ["train", *ARGUMENTS, "--model", model, "--output-dir", folder]
+    assert loopback.nobody.attempt(msgrpo, *command).code == 0
+    (folder / "summary.json").unlink()
+    settings = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(settings | {"rope_theta": 5}))
+    assert "has changed since the run began" in refused(loopback.nobody.attempt(msgrpo, *command, "--resume"))

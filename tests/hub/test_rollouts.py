@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from msgrpo_hub.downloads.names import pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import find_results
+from msgrpo_hub.evaluation.suites import hash_of
 from msgrpo_hub.evaluation.verify import verify_rollouts
 from msgrpo_hub.games import episode_seed
 from msgrpo_hub.hub.rollouts import load_rollouts as load_here
@@ -27,6 +28,7 @@ from msgrpo_hub.storage.shards import shards
 from tests.hub.commands import (
     EPISODES,
     LAKE,
+    SUITE,
     files_of,
     load_rollouts,
     load_table,
@@ -182,6 +184,7 @@ def test_a_new_dataset_is_private_unless_asked_and_an_old_one_keeps_its_visibili
     done = loopback.owner.attempt(msgrpo, *command, "--public", "--message", "Mine")
     assert (done.code, done.out) == (0, f"{loopback.endpoint}/datasets/{repo}\n"), done.err
     assert loopback.commits(repo, "dataset")[0] == "Mine"
+    assert done.err.startswith(f"pushing to {repo} (public)\n")
     assert not loopback.owner.call(push_rollouts, evaluated, repo).private
     assert loopback.nobody.call(load_rollouts, repo)
     assert "is public, not private as requested" in refused(loopback.owner.attempt(msgrpo, *command, "--private"))
@@ -201,7 +204,10 @@ def test_no_path_or_name_of_the_machine_is_pushed(loopback: Loopback, saved: Pat
     shutil.copytree(saved, run)
     shutil.copytree(pocket_path(), mine)
     (run / "config.toml").write_text((run / "config.toml").read_text().replace('"pocket"', f'"{mine}"'))
-    repo = loopback.repository("dataset")
+    repo, suite = loopback.repository("dataset"), tmp_path / "tiny.toml"
+    suite.write_text(SUITE.format(LAKE, 1, hash_of(LAKE)))
+    flags = ("--suite", suite, "--max-new-tokens", 2, "--output-dir", run / "results")
+    assert loopback.owner.attempt(msgrpo, "eval", mine, *flags).code == 0
     loopback.owner.call(push_rollouts, run, repo)
     files = loopback.files(repo, "dataset")
     told = [name.encode() for name in files] + [files["README.md"]]

@@ -122,6 +122,8 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> No
     for client, where, words in cases:
         assert words in said(client.attempt(push, SMALL, Target(repo_id=where)))
     assert ("model", repo) not in loopback.hub.repositories
+    bad = SMALL | {"README.md": b"---\nlicense: nope\n---\n"}
+    assert "the Hub refuses the card" in said(loopback.owner.attempt(push, bad, Target(repo_id=repo)))
 
 
 # ---- what may leave the machine

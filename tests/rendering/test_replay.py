@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -48,6 +49,31 @@ def test_every_game_replays_what_was_observed(game_id: str) -> None:
         states = replayed_states(game, episode)
         assert len(states) == len(episode.steps) + 1
         assert [game.observe(state) for state in states[:-1]] == [step.observation for step in episode.steps]
+
+
+TAMPERINGS: dict[str, Callable[[Episode], Episode]] = {
+    "an action": lambda e: replace(e, steps=(replace(e.steps[0], action=None), *e.steps[1:])),
+    "a lost last step": lambda e: replace(e, steps=e.steps[:-1]),
+    "a lost last step and no end": lambda e: replace(e, steps=e.steps[:-1], terminated=False, truncated=False),
+    "no step at all": lambda e: replace(e, steps=()),
+    "a step after the end": lambda e: replace(e, steps=(*e.steps, e.steps[-1])),
+    "success": lambda e: replace(e, success=not e.success),
+    "the game": lambda e: replace(e, game_id="Snake-Solo-v1"),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_a_tampered_record_is_refused(what: str) -> None:
+    (episode,) = play(LAKE)
+    with pytest.raises(ValueError, match=r"FrozenLake-Slippery-v1"):
+        replayed_states(make_game(LAKE), TAMPERINGS[what](episode))
+
+
+def test_another_member_has_other_dynamics_and_does_not_replay() -> None:
+    game = make_game("Snake-Standard-v1")
+    for episode in play(game.id, members=10):
+        with pytest.raises(ValueError, match="another observation"):
+            replayed_states(game, replace(episode, member=episode.member + 100))
 
 
 @pytest.mark.parametrize("game_id", GAMES)

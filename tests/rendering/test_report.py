@@ -64,11 +64,16 @@ def text(report_results: list[Result]) -> str:
 # ---- the page
 
 
-def test_the_baseline_comes_first_whatever_it_scored(text: str) -> None:
-    table = text.partition(f'aria-label="Scores on {LAKE}"')[2].partition("</table>")[0]
-    players = [row[0].strip() for row in Page(table).rows[1:]]
-    assert [name for name in players if name.endswith(" baseline")] == players[:1] == [f"{BASE} baseline"]
-    assert len(players) == 4
+def test_the_baseline_comes_first_whatever_it_scored_and_may_be_chosen(text: str, report_results: list[Result]) -> None:
+    chosen = report_page(report_results, "random")
+    for page, first in ((text, BASE), (chosen, "random")):
+        table = page.partition(f'aria-label="Scores on {LAKE}"')[2].partition("</table>")[0]
+        players = [row[0].strip() for row in Page(table).rows[1:]]
+        assert [name for name in players if name.endswith(" baseline")] == players[:1] == [f"{first} baseline"]
+        assert len(players) == 4
+    assert "Against random, on the same seeds." in chosen
+    with pytest.raises(UserError, match="no player 'nobody' in these results: expected one of "):
+        report_page(report_results, "nobody")
 
 
 def test_the_page_is_one_file_that_refers_to_nothing_outside_and_tells_no_local_path(text: str, report_folder: Path) -> None:
