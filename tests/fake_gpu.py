@@ -1,6 +1,7 @@
 """A simulated GPU: tensors that report it as their device, compute on the CPU and raise its errors.
 
-Most failures of untested code on a GPU are tensors left on the CPU, which this detects without a GPU.
+Most failures of untested code on a GPU are tensors left on the CPU, which this detects without a GPU. A GPU of
+Apple (`mps`) refuses float64 too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from unittest.mock import patch
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from msgrpo_hub.models import devices
 
@@ -24,21 +25,25 @@ _MAY_MIX = {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.cop
 class OnGpu(torch.Tensor):
     """A tensor that reports a GPU as its device."""
 
+    place = CUDA
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func == torch.Tensor.device.__get__:  # type: ignore[attr-defined]
-            return CUDA
+            return cls.place
         if func == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
-            return True
+            return cls.place == CUDA
         if func is torch._has_compatible_shallow_copy_type:
             return False
         if func in (torch.Tensor.numpy, torch.Tensor.__array__):
-            raise TypeError(f"can't convert {CUDA} device type tensor to numpy")
+            raise TypeError(f"can't convert {cls.place} device type tensor to numpy")
         elsewhere = any(not isinstance(value, OnGpu) and value.dim() for value in _tensors((*args, *kwargs.values())))
         if elsewhere and not (func in _MAY_MIX and isinstance(args[0], OnGpu)):
-            raise RuntimeError(f"{func.__name__}: expected all tensors on one device, found {CUDA} and cpu")
+            raise RuntimeError(f"{func.__name__}: expected all tensors on one device, found {cls.place} and cpu")
         made = super().__torch_function__(func, types, args, kwargs)
+        if cls.place.type == "mps" and any(isinstance(of, OnGpu) and of.dtype == torch.float64 for of in tree_leaves(made)):
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
         if func == torch.Tensor.grad.__get__ and made is not None:  # type: ignore[attr-defined]
             return made.as_subclass(cls)
         return made
@@ -71,7 +76,7 @@ class _Machine(TorchFunctionMode):
 def _device(value: Any) -> torch.device | None:
     """The device that a value names, if it is the CPU or this GPU."""
     named = str(value).split(":")[0] if isinstance(value, str | torch.device) else ""
-    return torch.device(named) if named in ("cpu", "cuda") else None
+    return torch.device(named) if named in ("cpu", OnGpu.place.type) else None
 
 
 def _on_cpu(value: Any) -> Any:
@@ -81,7 +86,7 @@ def _on_cpu(value: Any) -> Any:
 
 
 @contextmanager
-def fake_gpu() -> Iterator[None]:
+def fake_gpu(place: str = "cuda") -> Iterator[None]:
     """Inside the context, this machine has a simulated GPU."""
-    with _Machine(), patch.object(devices, "gpu", lambda: "cuda"):
+    with _Machine(), patch.object(devices, "gpu", lambda: place), patch.object(OnGpu, "place", torch.device(place, 0)):
         yield

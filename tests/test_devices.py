@@ -51,25 +51,33 @@ def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Me
     return group, metrics, [parameter.detach().cpu() for parameter in trainer.parameters.values()]
 
 
-@pytest.mark.parametrize("changes", [{}, {"gradient_checkpointing": True, "dtype": "bfloat16"}, {"engine": "plain"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({}, {"gradient_checkpointing": True, "dtype": "bfloat16"}, {"engine": "plain"}),
+        *({"device": "mps"}, {"device": "mps", "engine": "plain"}),
+    ],
+    ids=str,
+)
 def test_an_update_on_a_gpu_leaves_no_tensor_behind(changes: dict[str, Any], config: TrainConfig) -> None:
-    config = replace(config, **changes)
-    here = one_update(config, Accelerator(cpu=True))
-    with fake_gpu():
-        there = one_update(replace(config, device="cuda"), Accelerator(cpu=True))
+    config = replace(config, **({"device": "cuda"} | changes))
+    here = one_update(replace(config, device="cpu"), Accelerator(cpu=True))
+    with fake_gpu(config.device):
+        there = one_update(config, Accelerator(cpu=True))
     assert there[:2] == here[:2]
     assert all(map(torch.equal, there[2], here[2]))
 
 
-def test_scores_on_a_gpu_are_those_on_the_cpu(config: TrainConfig) -> None:
+@pytest.mark.parametrize("gpu", ["cuda", "mps"])
+def test_scores_on_a_gpu_are_those_on_the_cpu(gpu: str, config: TrainConfig) -> None:
     def play(device: str) -> list[Completion]:
         policy = ScorePolicy(LanguageModel.from_pretrained(config.model, device=device))
         [group] = play_groups(make_game(config.game), policy, [3], 1)
         return [step.completion for step in group.episodes[0].steps]
 
     here = play("cpu")
-    with fake_gpu():
-        assert play("cuda") == here
+    with fake_gpu(gpu):
+        assert play(gpu) == here
 
 
 def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,13 @@ def test_the_environment_plays_the_game_with_its_own_ends(game_id: str) -> None:
             state, ended = after.state, after.terminated or after.truncated
 
 
+def test_episodes_without_a_seed_differ_and_follow_from_the_first_seed() -> None:
+    env = TextGameEnv("Snake-Standard-v1")
+    runs = [[env.reset(seed=5)[0], env.reset()[0], env.reset()[0]] for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert len(set(map(str, runs[0]))) == 3
+
+
 @pytest.mark.parametrize("split", SHARES)
 def test_an_environment_starts_from_the_boards_of_its_split_by_default_training(split: str) -> None:
     lake = "msgrpo_hub/FrozenLake-NotSlippery-v1"

@@ -161,6 +161,11 @@ def test_the_opponent_avoids_walls_and_itself(opponent: tuple[Cell, ...], player
     assert dice.sides == [moves]
 
 
+def test_an_opponent_enclosed_by_itself_dies() -> None:
+    state = SnakeState(((4, 0),), ((0, 0), (0, 1), (1, 1), (1, 0)), FAR)
+    assert not any(play(duel(), state, None, roll).state.opponent_alive for roll in range(4))
+
+
 def test_the_opponent_eats_and_grows_and_the_player_gets_no_reward() -> None:
     after = play(duel(), SnakeState(((4, 0),), ((2, 2),), (((2, 3),),)), None, RIGHT)
     assert (after.state.opponent, after.reward, after.state.items) == (((2, 3), (2, 2)), 0.0, (((0, 0),),))
