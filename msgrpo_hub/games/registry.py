@@ -108,6 +108,8 @@ def make_game(game_id: str) -> Game:
         game = loaded() if isinstance(loaded, type) else loaded
         if not isinstance(game, Game):
             raise UserError(f"the entry point {name!r} is of type {type(game).__name__}: expected a msgrpo_hub.games.Game")
+        if missing := [member for member in Game.__annotations__ if not hasattr(game, member)]:
+            raise UserError(f"the game of the entry point {name!r} has no {missing[0]}: see msgrpo_hub.games.Game")
         if game.id != name:
             raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected equal names")
     return make_variant(game, variant) if colon else game

@@ -180,6 +180,19 @@ def test_a_package_that_cannot_be_imported_is_named_in_one_line(install: Install
     )
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("class Lamp(Game)", "class Lamp", "is of type Lamp: expected a msgrpo_hub.games.Game"),
+        ("safe_actions = legal_actions", "", "has no safe_actions: see msgrpo_hub.games.Game"),
+    ],
+)
+def test_a_game_that_lacks_something_is_told_what(old: str, new: str, said: str, install: Install, tmp_path: Path) -> None:
+    install(distribution(tmp_path / "site", lamp=CODE["lamp.py"].replace(old, new)))
+    with pytest.raises(UserError, match=said):
+        make_game("Lamp-v1")
+
+
 def test_a_package_cannot_take_a_name_of_ours_or_give_its_game_two(install: Install, tmp_path: Path) -> None:
     points = f"[msgrpo_hub.games]\nLamp-v9 = lamp:Lamp\n{FIRM} = lamp:Lamp\n[msgrpo_hub.players]\ngreedy = moth:moth\n"
     ours, greedy = make_game(FIRM), make_player("greedy")
