@@ -204,6 +204,8 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
         played[name] = play_test(game, adapter, seeds, config.eval_temperature)
         rows = {player.name: scores(game, player) for player in played[name]}
         tables.append({"game": name, "boards": distinct_boards(name, tuple(seeds)), "players": list(rows), **rows})
+        if not {"optimal", "greedy"} & rows.keys():
+            tables[-1]["left_out"] = [f"greedy does not know {name}: left out"]
     if not tables:
         summary["game"] = next(iter(games))
     else:

@@ -127,7 +127,7 @@ def table(summary: Mapping[str, Any]) -> str:
             cells.append(f"{row[figure]:.3f} " + ("(too few)" if ends is None else f"[{ends[0]:.3f}, {ends[1]:.3f}]"))
         success, reward = cells
         lines.append(f"{name:<12}{success:>24}{row['success_greedy']:>9.3f}{reward:>26}{row['reward_greedy']:>9.3f}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *summary.get("left_out", [])])
 
 
 # ---- runs that learn nothing
