@@ -219,16 +219,20 @@ def _result(test: Mapping[str, Any]) -> str:
 
 
 def first_trials() -> str:
-    """The first and the last update of the first trials of training on real models."""
+    """The first trials of training on real models: the first update, those that were validated, and later evaluations."""
     rows = []
     for line in (experiment.HERE / "cold_start.jsonl").read_text(encoding="utf-8").splitlines():
         trial = json.loads(line)
         model = re.search(r"--model MODELS/(\S+)", trial["command"])
-        for update in (trial["updates"][0], trial["updates"][-1]):
-            figures = [("reward", "validation_reward"), ("unreadable_rate",), ("illegal_rate",)]
-            shown = [next((f"{update[name]:.2f}" for name in names if name in update), "–") for names in figures]
-            way = "SFT on optimal moves" if "teacher_success" in update else "rewards"
-            rows.append([model[1] if model else "", way, f"{update['update']:.0f}", *shown, f"{update['processor_seconds']:.0f}"])
+        first, *others = trial["updates"]
+        measured = [update for update in others if "validation_reward" in update] or others[-1:]
+        for update in (first, *measured, *trial.get("evaluated", [])):
+            figures = [("reward", "validation_reward"), ("unreadable_rate",), ("illegal_rate",), ("processor_seconds",)]
+            found = [next((update[name] for name in names if name in update), None) for names in figures]
+            shown = ["–" if value is None else f"{value:.{digits}f}" for value, digits in zip(found, (2, 2, 2, 0), strict=True)]
+            way = "SFT on optimal moves" if "teacher_success" in first else "rewards"
+            label = update["on"] if "on" in update else f"{update['update']:.0f}"
+            rows.append([model[1] if model else "", way, label, *shown])
     return markdown(["model", "learns from", "update", "reward", "unparsed", "illegal", "processor seconds so far"], rows)
 
 
