@@ -92,6 +92,16 @@ def test_an_unfinished_run_is_named_and_in_no_figure(tmp_path: Path) -> None:
     assert data_of(variant)["runs"][3] == {"folder": "seed-3", "updates": 7, "finished": False}
 
 
+def test_each_game_of_the_table_has_its_own_number_of_episodes(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", 0, game=LAKE)
+    write_run(tmp_path / "b", 0, game=SNAKE)
+    summary = tmp_path / "a" / "summary.json"
+    summary.write_text(summary.read_text().replace('"episodes": 12', '"episodes": 60'))
+    table = seed_table(find_variants([tmp_path]))
+    assert f"{LAKE}, 60 test episodes per run; " in table
+    assert f"{SNAKE}, 12 test episodes per run; " in table
+
+
 def test_the_curves_of_runs_of_several_games_are_those_of_the_first_game(tmp_path: Path) -> None:
     write_set(tmp_path / "both", 3, game=f"{LAKE},{SNAKE}")
     write_set(tmp_path / "one", 3, game=LAKE)

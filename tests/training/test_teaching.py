@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Completion, Group
@@ -21,6 +22,7 @@ from msgrpo_hub.training import TrainConfig, train
 from msgrpo_hub.training.acting import with_move
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.engines import computed_rows
+from tests.training.conftest import TWO
 from tests.training.runs import WEIGHTS, Stop, metrics, trainer_of
 
 if TYPE_CHECKING:
@@ -188,3 +190,15 @@ def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_loaded(
     assert refused.code == 2
     assert message in refused.err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_learns_from_a_teacher(msgrpo: Command, tiny_model: Path, tmp_path: Path) -> None:
+    small = "--teacher optimal --taught 2 --updates 2 --groups 3 --lora-rank 4 --learning-rate 3e-3 --eval-every 0"
+    arguments = ["train", "--model", str(tiny_model), *small.split(), *["--test-episodes", "0", "--token-budget", "256"]]
+    assert msgrpo(*arguments, "--output-dir", tmp_path / "one").code == 0
+    two = msgrpo(*arguments, "--output-dir", tmp_path / "two", program=TWO)
+    assert two.code == 0, two.err
+    one, both = (load_file(tmp_path / name / "adapter" / WEIGHTS) for name in ("one", "two"))
+    assert all(torch.allclose(weights, both[name], atol=1e-5) for name, weights in one.items())
+    assert [line["teacher_reward"] for line in metrics(tmp_path / "two")] == [1.0, 1.0]

@@ -133,6 +133,30 @@ def test_with_one_optimiser_step_the_clip_never_acts_and_with_several_it_does(co
     assert fractions[4] > 0.01
 
 
+def test_the_scheduled_rate_is_the_one_that_is_used(config: TrainConfig) -> None:
+    """The first step of AdamW moves every parameter with a gradient by the learning rate."""
+    trainer = trainer_of(replace(config, warmup=4))
+    before = weights(trainer)
+    assert trainer.update(1).metrics["learning_rate"] == pytest.approx(0.0025)
+    assert farthest(before, weights(trainer)) == pytest.approx(0.0025, rel=1e-3)
+
+
+def test_minibatches_share_out_the_selected_episodes_and_normalise_each_part_by_itself(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, parts = trainer_of(replace(config, minibatches=3)), list[float]()
+
+    def count(packs: Any, *_: object) -> dict[str, float]:
+        parts.append(sum(packed.weights.sum().item() for packed in packs))
+        return {"loss": float(len(parts))}
+
+    monkeypatch.setattr(trainer, "gradient", count)
+    update = trainer.update(1)
+    assert len(update.selection.selected) == 8
+    assert update.metrics["loss"] == pytest.approx((1 + 2 + 3) / 3)
+    assert parts == pytest.approx([1.0, 1.0, 1.0])
+
+
 # ---- credits
 
 
