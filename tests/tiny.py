@@ -33,6 +33,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma3_text": {"head_dim": 8, "query_pre_attn_scalar": 16, "layer_types": ["sliding_attention", "full_attention"]},
     "mistral": {"head_dim": 8, "sliding_window": None},
     "phi3": {},
+    "opt": {"ffn_dim": 48, "init_std": 0.2},
 }
 
 MakeFolder = Callable[..., Path]

@@ -14,8 +14,8 @@ from msgrpo_hub.episode import Finish
 from msgrpo_hub.models.chat_templates import template_of
 from msgrpo_hub.models.sampling import TokenIds
 
-CAPACITY = 10_000
-"""Number of cached prompts at which the cache is emptied."""
+CAPACITY = 5_000_000
+"""Number of cached token ids at which the cache is emptied; each takes about 40 bytes."""
 
 
 class PromptEncoder:
@@ -44,7 +44,7 @@ class PromptEncoder:
 
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
         """The token ids of each prompt."""
-        if len(self._ids) > CAPACITY:
+        if sum(map(len, self._ids.values())) > CAPACITY:
             self._ids = {}
         if new := list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._ids)):
             texts = self.template.render([prompt.messages for prompt in new])

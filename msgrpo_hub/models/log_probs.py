@@ -102,17 +102,20 @@ def token_log_probs(model: PreTrainedModel | PeftModel, batch: TokenBatch, tempe
     with sixteen_bits(model), attention_of(model, TRAINING) if tree else nullcontext():
         output = base.base_model(**inputs, use_cache=False)
     hidden = output.last_hidden_state.flatten(0, 1)[slots]
-    body, forward = base.base_model, base.base_model.forward
+    bodies = {base.base_model, getattr(base.base_model, "decoder", base.base_model)}  # OPT and BART call the inner one
+    forwards = [(body, body.forward) for body in bodies]
 
     def of_chunk(chunk: Tensor, rows: Tensor, targets: Tensor) -> Tensor:
         """Calls the model with a body that returns these states: its head may do more than a product, such as softcapping."""
         states = copy(output)
         states["last_hidden_state"] = chunk[None]
-        body.forward = lambda *_, **__: states
+        for body in bodies:
+            body.forward = lambda *_, **__: states
         try:
             logits = base(inputs_embeds=chunk[None], use_cache=False).logits[0].float()
         finally:
-            body.forward = forward
+            for body, forward in forwards:
+                body.forward = forward
         return torch.log_softmax(logits / (temperature or 1.0), -1)[rows, targets]
 
     size = max(1, CHUNK_BYTES // (4 * base.config.get_text_config().vocab_size))

@@ -34,7 +34,7 @@ from tests.models.engines import (
 
 COMMON = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3")
 ENGINES = {
-    **dict.fromkeys((*COMMON, "gpt_oss", "gemma4_text", "gpt2"), "fast"),
+    **dict.fromkeys((*COMMON, "gpt_oss", "gemma4_text", "gpt2", "opt"), "fast"),
     **dict.fromkeys(("lfm2", "qwen3_5_text", "mamba2", "granitemoehybrid", "falcon_h1", "deepseek_v3", "bloom"), "plain"),
     "bamba": "plain without cache",
 }

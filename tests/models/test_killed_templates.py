@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,12 +49,14 @@ def ask(template: ChatTemplate, content: str) -> str:
 def test_a_template_without_end_is_stopped_in_any_thread_and_a_new_process_continues(
     template: str, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    foreign = template_of(with_template(template), "org/model", {})
+    foreign, other = (template_of(with_template(text), "org/model", {}) for text in (template, PLAIN))
     assert ask(foreign, "quick") == "quick"
-    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
+    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
         if limit == "0.2 s":
             patch.setattr(chat_templates, "SECONDS", 0.2)
-        error = pool.submit(ask, foreign, "without end").exception(60)
+        stopped, beside = pool.submit(ask, foreign, "without end"), pool.submit(ask, other, "quick")
+        error = stopped.exception(60)
+        assert beside.result(60) == "quick"  # of another template, in the same process or in the next
     assert str(error).startswith(f"the chat template of 'org/model' is stopped: it takes more than {limit}; expected ")
     assert ask(foreign, "quick") == "quick"
 
@@ -97,6 +100,19 @@ def test_ctrl_c_leaves_the_process_to_its_parent_and_a_lost_process_is_replaced(
     assert process is not None
     process.kill()
     process.wait()
+    assert process_of(foreign) != before
+
+
+def test_ctrl_c_in_the_middle_of_a_batch_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign = template_of(with_template(PLAIN), "m", {})
+    before = process_of(foreign)
+    process = chat_templates._process
+    assert process is not None
+    with monkeypatch.context() as patch:
+        patch.setattr("json.dumps", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            ask(foreign, "quick")
+    assert process.wait(20)
     assert process_of(foreign) != before
 
 

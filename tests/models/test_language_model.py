@@ -98,10 +98,10 @@ def test_a_prompt_that_just_fits_is_answered(make_folder: MakeFolder, prompts: l
 def test_equal_prompts_are_encoded_once_and_a_full_cache_is_emptied(
     tokenizer: PreTrainedTokenizerFast, prompts: list[Prompt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoding, "CAPACITY", 2)
     encoder, distinct = PromptEncoder(tokenizer), list(dict.fromkeys(prompts))
     texts = encoder.template.render([prompt.messages for prompt in distinct])
     whole = [tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    monkeypatch.setattr(encoding, "CAPACITY", 2 * len(whole[0]))
     for batch in ([0, 1, 1], [2, 3], [4, 5], [3, 4], [0, 1]):
         assert encoder.encode([distinct[k] for k in batch]) == [whole[k] for k in batch]
         assert len(encoder._ids) <= 4

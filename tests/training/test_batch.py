@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import PeftModel
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from msgrpo_hub.episode import Completion, Episode, Step
 from msgrpo_hub.models import log_probs
@@ -238,3 +242,32 @@ def test_logits_in_chunks_change_neither_log_probs_nor_gradient(
     assert ours.tolist() == pytest.approx(whole.tolist(), abs=3e-6)  # they are near -7, where float32 has steps of 5e-7
     assert expected.abs().max() > 1e-3
     assert (slopes - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+class Sizes(TorchDispatchMode):
+    """Records the bytes of every tensor that is made, also in the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.seen += [part.untyped_storage().nbytes() for part in tree_leaves(made) if isinstance(part, Tensor)]
+        return made
+
+
+def test_the_logits_of_an_update_never_exist_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, packed = adapted(tiny_model(vocab_size=4000, hidden_size=8)), some_pack()
+    monkeypatch.setattr(log_probs, "CHUNK_BYTES", 4 * 4000 * 4)
+    kept: list[tuple[int, ...]] = []
+
+    def keep(part: Tensor) -> Tensor:
+        kept.append(tuple(part.shape))
+        return part
+
+    with Sizes() as sizes, saved_tensors_hooks(keep, lambda part: part):
+        scored(model, packed)
+    assert (4, 4000) not in kept  # the backward pass computes each chunk again
+    largest = max(weight.nbytes for weight in model.parameters())
+    assert max(sizes.seen) <= largest < 4 * 4000 * len(packed.slots.unique())
