@@ -26,7 +26,6 @@ from msgrpo_hub.training.batch import pack, to_samples
 from msgrpo_hub.training.config import TrainConfig
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Trainer
-from tests import fake_gpu as simulated
 from tests.fake_gpu import CUDA, OnGpu, fake_gpu
 from tests.training.runs import learn
 
@@ -119,11 +118,10 @@ def test_each_of_several_processes_computes_where_accelerate_places_it() -> None
         placed("cpu")
 
 
-def test_a_device_that_may_lack_float64_leaves_the_draws_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "CUDA", torch.device("mps", 0))
+def test_a_device_that_may_lack_float64_leaves_the_draws_to_the_cpu() -> None:
     logits, rows, uniforms = torch.randn(7, 1000), torch.arange(7).repeat(30), torch.rand(210).tolist()
     here = sampling.draw_tokens(logits, rows, uniforms, 0.7)
-    with fake_gpu():
+    with fake_gpu("mps"):
         there = sampling.draw_tokens(logits.as_subclass(OnGpu), rows.as_subclass(OnGpu), uniforms, 0.7)
     assert {type(part) for part in there} == {torch.Tensor}
     assert all(map(torch.equal, there, here))

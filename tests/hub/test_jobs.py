@@ -78,7 +78,7 @@ def test_a_dry_run_says_the_command_and_sends_nothing(ready: Loopback) -> None:
     assert done.code == 0, done.err
     plan = json.loads(done.out)
     assert plan["command"][:4] == ["msgrpo", "eval", "random", "greedy"]
-    assert "cpu-basic (2 vCPU, 16 GB): $0.0002 a minute; at most $0.02 for 1 h, as the Hub says now" in done.err
+    assert "cpu-basic (2 vCPU, 16 GB): $0.0002 a minute; at most $0.02 for 1:00:00, as the Hub says now" in done.err
     assert plan["price"] == {"usd": 0.0002, "unit": "minute", "most_usd": pytest.approx(0.012)}
     assert (plan["flavor"], plan["timeout"], plan["attempts"], plan["state"]) == ("cpu-basic", 3600, 1, "ada/board-run")
     assert not ready.hub.jobs
