@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,6 @@ def freeze(path: Path) -> None:
     path.write_text(line.sub(lambda found: f'"{found["task"]}" = "{hash_of(found["task"])}"', text), encoding="utf-8")
 
 
-@dataclass(frozen=True)
 class Habit:
     """Plays the unchanged game and ignores the words.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.prompt_formats import THINK_ACTION
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, USER_TEXT
 from msgrpo_hub.games.board import DIRECTIONS, Cell, cells_text, inside, neighbour
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game, HasScene
@@ -21,8 +21,8 @@ from msgrpo_hub.games.registry import GAMES
 from msgrpo_hub.games.snake import APPLE, Snake
 from msgrpo_hub.pocket.thoughts import direction_to, in_words, local_view, nearest, things, thought
 
-_start, _, _line = THINK_ACTION.request.rpartition("\n")
-PLAY_REQUEST = "\n".join([_start, *(_line.replace("{action}", action) for action in DIRECTIONS)])
+_LAKE = GAMES["FrozenLake-NotSlippery-v1"]
+PLAY_REQUEST = THINK_ACTION.render(_LAKE, "")[-1]["content"].removeprefix(USER_TEXT.format("", ""))
 """The request of think-action in the games with these directions; one token of the built-in base."""
 
 

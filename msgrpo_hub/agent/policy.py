@@ -58,8 +58,10 @@ class Policy(Protocol):
 class Interrupted(UserError):  # noqa: N818
     """A policy cannot finish a turn. The replies that it has are played before the error is raised."""
 
-    completions: Sequence[Completion | None]
-    """One per prompt of the turn, None without a reply."""
+    def __init__(self, message: str, completions: Sequence[Completion | None]) -> None:
+        super().__init__(message)
+        self.completions = completions
+        """One per prompt of the turn, None without a reply."""
 
 
 def format_of(policy: Policy, chosen: PromptFormat | None = None, default: PromptFormat = THINK_ACTION) -> PromptFormat:

@@ -130,7 +130,7 @@ def run_push(options: argparse.Namespace) -> None:
     if options.dry_run:
         _dry_run(options.dry_run, lambda folder: call("stage", folder), as_json=options.json)
         return
-    usual = "private" if options.kind == "rollouts" else "of the visibility in your settings"
+    usual = "private" if options.kind == "rollouts" else "with the visibility of your settings"
     visible = f"{usual} if new" if options.private is None else "private" if options.private else "public"
     print(f"pushing to {check_repo_id(options.repo)} ({visible})", file=sys.stderr)
     pushed = call("push")

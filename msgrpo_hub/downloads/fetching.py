@@ -108,7 +108,8 @@ class Listing:
                 raise self._missing(name)
             size = sum(self.sizes.get(other, 0) for other in names) if limit else self.sizes[name]
             if size > (most := limit or _LIMITS.get(name, _LARGEST_SETTINGS)):
-                raise UserError(f"{self.source!r} is not loaded: {name} would be {size:,} bytes; expected at most {most:,}")
+                files = ", ".join([*names][:2]) if limit else name
+                raise UserError(f"{self.source!r} is not loaded: {files} would be {size:,} bytes; expected at most {most:,}")
 
     def _missing(self, name: str) -> UserError:
         """The error for a required file that the source lacks."""
@@ -299,7 +300,7 @@ def base_bytes(name: str, dtype: str = "auto") -> int:
     """
     sources = resolve(name)
     listing = list_files(sources.base, None if is_folder(sources.base) else sources.base_commit)
-    stored = sum(listing.sizes.get(file, 0) for file in listing.weights())
+    stored = sum(listing.sizes[file] for file in listing.weights())
     config = listing.read(CONFIG)
     kind = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     size = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -311,7 +312,7 @@ def base_bytes(name: str, dtype: str = "auto") -> int:
 
 def fetch(found: Listing) -> Fetched:
     """Downloads a base or an adapter, all files at one commit. Raises `UserError` for a missing, large or malformed file."""
-    settings, play = None, None
+    settings, play = None, dict[str, Any]()
     if found.is_adapter:
         settings, names = found.read(ADAPTER_SETTINGS), [ADAPTER_WEIGHTS]
         found.check_size(names, LARGEST_ADAPTER)
@@ -324,7 +325,7 @@ def fetch(found: Listing) -> Fetched:
         others = [name for name in (CONFIG, "generation_config.json", TEMPLATE, *TOKENIZER_FILES, INDEX) if name in found.sizes]
     found.check_size(others)
     if TOKENIZER in others:
-        found.read(TOKENIZER)
+        found.read(TOKENIZER)  # refuses paths outside the model
     folder = found.download([*others, *names])
     for name in names:
         read_header(folder / name, found.source, kinds=("F32", "F16", "BF16") if found.is_adapter else ())
@@ -333,8 +334,8 @@ def fetch(found: Listing) -> Fetched:
         commit=found.commit,
         folder=folder,
         adapter=settings,
-        prompt_format=play["prompt_format"] if play else None,
-        chat_template_kwargs=play.get("chat_template_kwargs", {}) if play else {},
+        prompt_format=play.get("prompt_format"),
+        chat_template_kwargs=play.get("chat_template_kwargs", {}),
     )
 
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from msgrpo_hub.agent.policy import Policy, Prompt, format_of
+from msgrpo_hub.agent.policy import Policy, Prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format
-from msgrpo_hub.evaluation.runner import known_tasks, missing_episodes
+from msgrpo_hub.evaluation.runner import asked_in, known_tasks, missing_episodes
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import NONE, Row, aligned, short
 from msgrpo_hub.games import Game, make_game
@@ -25,8 +25,8 @@ COUNTED = 8
 SCRIPT = "random-safe"
 """The scripted player whose turns and prompts are counted."""
 FEWEST_TURNS = 2
-"""Fewest turns of a probe, also of a slow model: the first turn computes what all turns share, and half as many replies leave the
-share of episodes that end too uncertain."""
+"""The fewest turns of a probe, however slow the model is. The first turn also computes what all turns share, and one turn alone
+gives too rough an estimate of how many episodes end in each turn."""
 CHARACTERS_PER_TOKEN = 3.0
 """Characters of the games' prompts per token of a served model."""
 
@@ -43,7 +43,8 @@ def estimate(
     """The cost of `evaluate` for one player. A local player plays a few turns of each task; a server gets no request.
 
     Args:
-        name: a player; `suite`, `settings` and `batch_size` as for `evaluate` too.
+        name: a player.
+        suite: as for `evaluate`, like `settings` and `batch_size`.
         output_dir: the folder with earlier results; their episodes are not played again.
         price: rate of a server, in dollars per million tokens of prompts and of replies.
         seconds: time for the probes of a local player, all tasks together; each probe plays at least `FEWEST_TURNS` turns.
@@ -61,7 +62,7 @@ def estimate(
     if isinstance(found, ModelPlayer):
         found.check_memory(settings)
     player = identify(name, settings, prompts_of([make_game(task) for task in tasks], find_format(suite.prompt_format)))
-    prompt_format = format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
+    prompt_format = asked_in(player, suite)
     encoder = getattr(player.policy, "encoder", None)
     end, most, rows = time.monotonic() + seconds, 0, []
     for number, task in enumerate(tasks, start=1):
@@ -157,7 +158,7 @@ def _time(seconds: float | None) -> str:
     >>> _time(0.4), _time(200), _time(9000), _time(None)
     ('under 1 s', '3 min', '2.5 h', '–')
     """
-    for unit, size, most in (("s", 1, 90), ("min", 60, 5400), ("h", 3600, math.inf)):
+    for text, size, most in (("{:.0f} s", 1, 90), ("{:.0f} min", 60, 5400), ("{:.1f} h", 3600, math.inf)):
         if seconds is not None and seconds < most:
-            return "under 1 s" if 0 < seconds < 1 else f"{seconds / size:.{int(unit == 'h')}f} {unit}"
+            return "under 1 s" if 0 < seconds < 1 else text.format(seconds / size)
     return NONE

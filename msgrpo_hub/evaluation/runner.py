@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from msgrpo_hub.agent.policy import format_of
-from msgrpo_hub.agent.prompt_formats import find_format, format_hash
+from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
 from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
@@ -163,9 +163,14 @@ def missing_episodes(player: Player, suite: Suite, task: str, output_dir: Path, 
     return [index for index in range(suite.episodes * suite.repeats) if index not in done]
 
 
+def asked_in(player: Player, suite: Suite) -> PromptFormat:
+    """The prompt format of a run: the one chosen for the player, else its adapter's, else the suite's."""
+    return format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
+
+
 def run_config(player: Player, suite: Suite, task: str, batch_size: int = BATCH) -> dict[str, Any]:
     """Everything that determines the result of a run, on one machine with one number of threads."""
-    prompt_format = format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
+    prompt_format = asked_in(player, suite)
     return {
         "harness": HARNESS,
         "player": player.name,
@@ -220,7 +225,7 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
         bar.update(len(rewards) + len(missing) * turn / game.horizon - bar.n)
 
     shape = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-    prompt_format = format_of(player.policy, player.prompt_format, find_format(suite.prompt_format))
+    prompt_format = asked_in(player, suite)
     title = f"{player.name[-30:]} · {task}"
     with tqdm(desc=title, unit="episode", total=len(keys), initial=len(done), bar_format=shape) as bar:
         for batch in batches:

@@ -150,19 +150,24 @@ def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def titles(groups: Sequence[Sequence[Result]]) -> list[str]:
-    """A name for each group of `same_episodes`: its task, with its episodes if other groups have the same task."""
-    found, names = Counter(group[0].task for group in groups), []
-    for first, *_ in groups:
-        more = f", {played_on(first).partition(' on ')[0].rstrip(',')}" if found[first.task] > 1 else ""
-        names.append(f"{first.task}{more}")
+    """A name for each group of `same_episodes`: its task, with its episodes and rules if other groups have the same task."""
+    names = [group[0].task for group in groups]
+    for more in (_episodes, lambda result: f"harness {result.config['harness']}, rules {result.config['task_hash']}"):
+        found = Counter(names)
+        names = [f"{name}, {more(group[0])}" if found[name] > 1 else name for name, group in zip(names, groups, strict=True)]
     return names
+
+
+def _episodes(result: Result) -> str:
+    times = f", each {result.repeats} times" if result.repeats > 1 else ""
+    return f"{result.config['episodes']} {result.config['split']} episodes{times}"
 
 
 def played_on(result: Result) -> str:
     """The number of episodes, the split and the number of boards, such as `200 test episodes on 75 boards`."""
     boards = distinct_boards(result.task, tuple(run_seeds(result.config)))
-    times = f", each {result.repeats} times," if result.repeats > 1 else ""
-    return f"{result.config['episodes']} {result.config['split']} episodes{times} on {boards} board{'s' if boards > 1 else ''}"
+    comma = "," if result.repeats > 1 else ""
+    return f"{_episodes(result)}{comma} on {boards} board{'s' if boards > 1 else ''}"
 
 
 def board_note(result: Result) -> str:

@@ -47,7 +47,8 @@ def verify_folder(folder: Path) -> list[dict[str, Any]]:
     agrees), and unchecked, the parts that could not be checked. Raises `UserError` for a folder without episodes.
     """
     rollouts = verify_rollouts(folder)
-    if any(any(folder.rglob(name)) for name in (run_files.RESULTS, *([] if rollouts else [run_files.EPISODES]))):
+    names = (run_files.RESULTS,) if rollouts else (run_files.RESULTS, run_files.EPISODES)
+    if any(any(folder.rglob(name)) for name in names):
         return [*rollouts, *verify(folder)]
     if not rollouts:
         raise UserError(

@@ -122,7 +122,7 @@ def base_game(game: Game) -> Game:
 
 def display_name(game: Game, name: str) -> str:
     """The displayed name of an action, or the displayed form of a grid symbol, of `base_game(game)`."""
-    return {**game.names, **game.glyphs}.get(name, name) if isinstance(game, Variant) else name
+    return game.names.get(name, game.glyphs.get(name, name)) if isinstance(game, Variant) else name
 
 
 _COMPASS = {"Left": "West", "Down": "South", "Right": "East", "Up": "North"}
@@ -159,7 +159,6 @@ VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
 """Name → (game, id of the variant) → the variant."""
 
 
-@cache
 def make_variant(game: Game, name: str) -> Game:
     """The variant of a game. Raises `UserError` for an unknown name, and if the variant would make the game's rules false.
 
@@ -173,4 +172,9 @@ def make_variant(game: Game, name: str) -> Game:
         raise UserError(f"{game.id} has no variants: expected {game.id!r} alone")
     if isinstance(game, Snake) and game.down_hill and name in _DOWN_MOVED:
         raise UserError(f"{game.id} cannot be {name}, since its rules name a direction: expected another variant")
+    return _variant(game, name)
+
+
+@cache
+def _variant(game: FrozenLake | Snake, name: str) -> Game:
     return VARIANTS[name](game, f"{game.id}:{name}")

@@ -26,7 +26,7 @@ from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import TrainConfig, parse_games, stored_config
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
-from msgrpo_hub.training.seeds import figures, siblings
+from msgrpo_hub.training.seeds import figures, siblings, tables_of
 
 RESULTS = "results"
 """Folder of a run with the results of `msgrpo eval RUN/adapter --output-dir RUN/results`."""
@@ -114,6 +114,8 @@ def read_run(path: Path) -> FinishedRun:
     own = [result for result in results if result.complete and result.config["identity"].get("adapter_commit") == weights]
     try:
         games = _tables(folder, config, summary)
+    except UserError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"the results in {str(path)!r} are damaged ({error}): expected what `msgrpo train` wrote") from error
     return FinishedRun(
@@ -131,7 +133,7 @@ def read_run(path: Path) -> FinishedRun:
 def _tables(folder: RunFolder, config: TrainConfig, summary: Mapping[str, Any]) -> tuple[GameTable, ...]:
     """One table per game. The summary itself is the table of the first game; `other_games` has the rest."""
     games = list(parse_games(config.game))
-    stored = {table["game"]: table for table in (summary, *summary.get("other_games", ()))}
+    stored = tables_of(summary)
     verdicts, tables = _verdicts(folder, games), []
     for name in games:
         table, players = stored[name] if config.test_episodes else {}, {}

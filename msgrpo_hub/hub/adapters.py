@@ -101,7 +101,8 @@ def stage_adapter(
 ) -> FinishedRun:
     """Writes the content of the repository into a folder and returns the run. Arguments as for `push_adapter`."""
     # 1) read and check the run
-    check_repo_id(repo_id)
+    for name in filter(None, (repo_id, rollouts)):
+        check_repo_id(name)
     run = read_run(Path(output_dir))
     adapter, tensors = read_adapter(run.folder.adapter)
     published = find_base(run.config, base, run.summary["base_commit"], token)

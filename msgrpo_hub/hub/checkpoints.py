@@ -98,7 +98,7 @@ def _with_public_base(settings_file: Path) -> bytes:
 def fetch_state(repo_id: str, folder: Path, names: Collection[str], *, below: str = "") -> bool:
     """Fetches `names` as `push_state` pushed them, without tasks of an evaluation that have results here.
 
-    Returns whether there were any, in a repository that may be missing. Each copy is atomic. `config.toml` and results arrive
+    Returns whether it fetched any; the repository may be missing. Each copy is atomic. `config.toml` and results arrive
     last, so that a kill leaves nothing that counts as a run or a task.
     """
     with hub_errors(repo_id):

@@ -108,9 +108,10 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statis
                 for config, table in written.items():
                     files[config].write_table(table, row_group_size=ROWS)
                 statistics.add(origin, rollouts)
-    chosen = [(name, rollout.episode) for name, rollout in statistics.chosen()]
-    prompt_format = PROMPT_FORMATS.get(statistics.chosen()[0][1].prompt_format, THINK_ACTION)
-    picture = replay_svg(make_game(chosen[0][1].game_id), chosen, prompt_format)
+    chosen = statistics.chosen()
+    prompt_format = PROMPT_FORMATS.get(chosen[0][1].prompt_format, THINK_ACTION)
+    shown = [(name, rollout.episode) for name, rollout in chosen]
+    picture = replay_svg(make_game(shown[0][1].game_id), shown, prompt_format)
     (folder / "replay.svg").write_text(picture, encoding="utf-8")
     (folder / "README.md").write_text(render_rollouts(repo_id, statistics), encoding="utf-8")
     return statistics

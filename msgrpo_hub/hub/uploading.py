@@ -157,7 +157,7 @@ def upload(
                 head, there = target.read(branch, may_be_missing=True)
             except RevisionNotFoundError:
                 head, there = target.read()  # a new branch starts from main
-            if head and target.private not in (None, api.repo_info(repo, repo_type=kind).private):
+            if head and target.private is not None and target.private != api.repo_info(repo, repo_type=kind).private:
                 has, asked = ("public", "private") if target.private else ("private", "public")
                 raise UserError(f"{repo!r} is {has}, not {asked} as requested: change its settings, or name another repository")
             if marker and marker not in there and set(there) - {"README.md", ".gitattributes"}:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from msgrpo_hub.agent.policy import Prompt, build_prompt
 from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.episode import Completion, Episode
+from msgrpo_hub.episode import Completion, Episode, EpisodeScore
 from msgrpo_hub.fields import Number, checked
 from msgrpo_hub.games import Game, Split, episode_seed, splits_of, stream
 from msgrpo_hub.games.seeds import split_of
@@ -15,6 +15,11 @@ from msgrpo_hub.rollout import Play, past_turns
 
 SCORES = ("reward", "success", "luck_adjusted", "regret", "steps", "unreadable", "truncated_replies", "illegal")
 """The fields of an `EpisodeScore` that are reported; `luck_adjusted` and `regret` are None where the game is not solved."""
+
+
+def reported(score: EpisodeScore) -> dict[str, float]:
+    """The reported fields of a score that are not None."""
+    return {name: float(value) for name in SCORES if (value := getattr(score, name)) is not None}
 
 
 @checked

@@ -22,7 +22,7 @@ from msgrpo_hub.errors import unknown
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import Game, make_game, stream
-from msgrpo_hub.interop.episodes import SCORES, play_episode
+from msgrpo_hub.interop.episodes import play_episode, reported
 from msgrpo_hub.players import PlayerSettings
 
 _MESSAGES = TypeAdapter(list[ChatMessage])
@@ -70,8 +70,7 @@ def play(game: Game, prompt_format: PromptFormat) -> Solver:
             return completion_of(state.output)
 
         episode = await play_episode(game, ask, int(state.metadata["seed"]), state.epoch - 1, prompt_format)
-        _, judgement = judged(episode)
-        state.metadata["score"] = {name: float(value) for name in SCORES if (value := getattr(judgement, name)) is not None}
+        state.metadata["score"] = reported(judged(episode)[1])
         state.metadata["actions"] = [step.action for step in episode.steps]
         state.messages, state.completed = log, True
         return state

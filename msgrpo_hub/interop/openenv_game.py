@@ -141,6 +141,8 @@ class OpenEnvGame(Game):
         finally:
             with self._lock:
                 self._rollouts -= 1
+                if not self._rollouts:
+                    self._limit = _MOST
                 while not self._rollouts and (self._open or self._idle):
                     (self._idle.pop() if self._idle else self._open.popitem()[1]).close()
 

@@ -143,7 +143,7 @@ class GameEnvironment:
     _game: Game
     _penalty: float
     _format: PromptFormat
-    _play: Play = field(init=False)
+    _play: Play = field(init=False, repr=False)
 
     def reset(self, seed: int, member: int | None = None, split: Split = "train", **row: Any) -> str:  # noqa: ARG002
         """Starts an episode; arguments as for `start_play`, and the other columns of the dataset.

@@ -24,7 +24,7 @@ from msgrpo_hub.errors import unknown
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import make_game, stream
-from msgrpo_hub.interop.episodes import SCORES, play_episode
+from msgrpo_hub.interop.episodes import play_episode, reported
 from msgrpo_hub.models.endpoint import read_reply
 from msgrpo_hub.players import PlayerSettings
 
@@ -103,8 +103,7 @@ class GameHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
 
             member = random.getrandbits(31) if data.member is None else data.member
             episode = await play_episode(make_game(data.game), ask, data.seed, member, find_format(data.prompt_format))
-        _, judgement = judged(episode)
-        score = {name: float(value) for name in SCORES if (value := getattr(judgement, name)) is not None}
+        score = reported(judged(episode)[1])
         trace.info["msgrpo"] = {"member": member, "actions": [step.action for step in episode.steps], "score": score}
         trace.record_metrics(score)
         trace.record_reward("episode_return", score["reward"])

@@ -44,7 +44,7 @@ class PromptEncoder:
 
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
         """The token ids of each prompt."""
-        if sum(map(len, self._ids.values())) > CAPACITY:
+        if any(prompt not in self._ids for prompt in prompts) and sum(map(len, self._ids.values())) > CAPACITY:
             self._ids = {}
         if new := list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._ids)):
             texts = self.template.render([prompt.messages for prompt in new])

@@ -38,8 +38,10 @@ from msgrpo_hub.models.http_client import (
 ROUTER = "https://router.huggingface.co/v1/chat/completions"
 """The server of the Inference Providers. There, a model's name may end with `:PROVIDER`."""
 
-LONG_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Seconds: pauses from the first on are logged, and a server that asks for one beyond the second is not asked again."""
+LONG_PAUSE = 10.0
+"""Pauses of at least this many seconds are logged."""
+LONGEST_PAUSE = 600.0
+"""A server that asks for a longer pause, in seconds, is not asked again."""
 
 _TRUNCATED = ("length", "max_tokens", "model_length")
 """Finish reasons of a reply cut at the token limit."""
@@ -111,9 +113,7 @@ class EndpointPolicy:
         try:
             return in_threads(ask, range(len(prompts)), self.concurrency)
         except UserError as error:
-            interrupted = Interrupted(str(error))
-            interrupted.completions = list(replies)
-            raise interrupted from error
+            raise Interrupted(str(error), list(replies)) from error
         finally:
             stop.set()
 

@@ -181,7 +181,7 @@ class VllmPolicy:
             with _TOKENIZER:
                 [prompt_ids] = agent.encode([prompt])
             ends = agent.engine.end_ids
-            limits = {"temperature": agent.temperature, "max_new_tokens": agent.max_new_tokens, "end_ids": sorted(ends)}
+            limits = {"temperature": agent.temperature, "max_new_tokens": agent.max_new_tokens, "end_ids": ends}
             reply, url = self.pool.sample(prompt_ids, **limits)
             self.urls.add(url)
             finish: Finish = "stop" if reply.token_ids[-1] in ends else "length"

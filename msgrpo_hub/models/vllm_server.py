@@ -8,7 +8,7 @@ of fixed texts are compared with the trainer's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -95,7 +95,7 @@ class VllmServer:
         """Unloads an adapter; a missing one is not an error."""
         self._ask("POST", "/v1/unload_lora_adapter", {"lora_name": name}, or_none=True)
 
-    def sample(self, name: str, prompt: TokenIds, *, temperature: float, max_new_tokens: int, end_ids: Sequence[int]) -> Reply:
+    def sample(self, name: str, prompt: TokenIds, *, temperature: float, max_new_tokens: int, end_ids: Collection[int]) -> Reply:
         """Samples one reply with a loaded adapter. The server's own sampling defaults have no effect."""
         choice = self._complete(
             name,

@@ -175,9 +175,10 @@ def task_svg(results: Sequence[Result], names: Sequence[str]) -> str:
         axes[0].legend(handles.values(), handles, **above)
 
     # 2) how episodes ended, and replies
-    for index, (axis, title, kinds) in enumerate(zip(axes[1:], ("Endings", "Replies"), (ENDINGS, REPLIES), strict=True)):
+    outcomes = zip(*map(count_outcomes, results), strict=True)
+    for axis, title, kinds, counts in zip(axes[1:], ("Endings", "Replies"), (ENDINGS, REPLIES), outcomes, strict=True):
         plain(axis, title)
-        counts, left = [count_outcomes(result)[index] for result in results], np.zeros(len(results))
+        left = np.zeros(len(results))
         for kind, colour in kinds.items():
             share = np.array([100 * each[kind] / max(each.total(), 1) for each in counts])
             if share.any():

@@ -107,10 +107,11 @@ def state_data(game: Game, state: Any) -> Data:
         else:
             under = {scene.player: scene.under}
             data |= {"walker": scene.player[0] * game.columns + scene.player[1], "posture": scene.posture}
+    free = (" ", display_name(game, "."))
     for row, line in enumerate(game.grid(state)):
         for column, shown in enumerate(line):
             symbol = under.get((row, column), shown)
-            if symbol not in (" ", display_name(game, ".")):
+            if symbol not in free:
                 data["pieces"].setdefault(symbol, []).append(row * game.columns + column)
     return data
 

@@ -115,7 +115,7 @@ class VllmActor:
         raise UserError(f"the servers failed while episodes were played, {_ROUNDS} times in a row: continue with --resume")
 
     def close(self) -> None:
-        """Stops the checks of servers and deletes the stored versions."""
+        """Unloads the adapters from the servers and deletes the stored versions."""
         if self._pool:
             self._pool.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -22,9 +22,8 @@ from torch import Tensor, nn
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import disk_errors, write_atomically
+from msgrpo_hub.storage.run_files import LOCK
 from msgrpo_hub.training.config import stored_config
-
-LOCK = ".lock"
 
 SEED = re.compile(r"seed-(\d+)")
 """Name of the folder of one seed's run within the folder of several seeds."""

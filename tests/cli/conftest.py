@@ -27,17 +27,15 @@ def place(tiny_model: Path, finished_run: Path, tmp_path_factory: pytest.TempPat
     (folder / "unknown-field.toml").write_text("gruops = 3\n")
     (folder / "wrong-type.toml").write_text('groups = "three"\n')
     (folder / "broken.toml").write_text("groups = \n")
-    (folder / "latin.toml").write_bytes(b'game = "\xff"\n')
     (folder / "broken.jinja").write_text("{% for %}")
     shutil.copytree(tiny_model, folder / "no-template", ignore=shutil.ignore_patterns("chat_template.jinja"))
     wide = AutoModelForCausalLM.from_pretrained(tiny_model)
     wide.config.hidden_size, wide.config.intermediate_size = 64, 128
     other = type(wide)(wide.config)
     get_peft_model(other, LoraConfig(r=4, target_modules="all-linear")).save_pretrained(folder / "adapter-of-another-base")
-    for name, parts in (("nan-everywhere", ""), ("nan-in-a-layer", "mlp.up_proj")):
-        shutil.copytree(tiny_model, folder / name)
-        weights = load_file(folder / name / "model.safetensors")
-        for weight in (weight for key, weight in weights.items() if parts in key):
-            weight.view(-1)[0] = float("nan")
-        save_file(weights, folder / name / "model.safetensors", {"format": "pt"})
+    shutil.copytree(tiny_model, folder / "nan-everywhere")
+    weights = load_file(folder / "nan-everywhere" / "model.safetensors")
+    for weight in weights.values():
+        weight.view(-1)[0] = float("nan")
+    save_file(weights, folder / "nan-everywhere" / "model.safetensors", {"format": "pt"})
     return folder

@@ -12,9 +12,6 @@ from benchmark.experiments.selection.experiment import in_equal_time
 from benchmark.experiments.size.experiment import EXPERIMENT as SIZE
 from tests.experiments.test_statistics import ran
 
-GAMES = ("A-v1", "B-v1")
-LONG = "an_arm_with_a_name_that_takes_two_lines"
-
 
 def labels(axes: Axes) -> list[str]:
     """The labels of the lines, from the bottom."""

@@ -27,7 +27,7 @@ def ran(reward: float, updates: int = 60, **more: Any) -> Values:
 def arms(**others: tuple[float, ...]) -> Arms:
     """Arms by their rewards, one per seed; the first is FIRST."""
     return {
-        name.replace("_", " "): {seed: ran(x, also={"A-v1": [x], "B-v1": [-x]}) for seed, x in enumerate(rewards)}
+        name.replace("_", " "): {seed: ran(x) for seed, x in enumerate(rewards)}
         for name, rewards in {"the first": FIRST, **others}.items()
     }
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import GAMES, VARIANTS, episode_seed, make_game
+from msgrpo_hub.games import GAMES, VARIANTS, Game, episode_seed, make_game
+from msgrpo_hub.games.variants import make_variant
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_episodes, replayed_states
@@ -54,6 +56,15 @@ def test_a_variant_that_does_not_exist_is_refused_in_one_line(id: str, words: st
         make_game(id)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_game_of_another_package_has_no_variants_even_if_it_has_no_hash() -> None:
+    @dataclass
+    class Plain(Game):
+        id: str = "Plain-v1"
+
+    with pytest.raises(UserError, match="Plain-v1 has no variants"):
+        make_variant(Plain(), "compass")
 
 
 def held_out(game_id: str, count: int) -> list[tuple[int, int]]:

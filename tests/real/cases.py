@@ -144,7 +144,8 @@ def chosen(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
 def check_close(case: Case, ours: Sequence[Tensor], theirs: Sequence[Tensor], rounding: Tensor, record: Record) -> None:
     """Ours differ from the log-probabilities of transformers or PEFT at most by the rounding of the weights' type.
 
-    In 16 bits, `rounding` is the difference of theirs from float32, and the root mean square is at most `TIMES` as large.
+    In 16 bits, the root mean square of this difference is at most `TIMES` as large as that of `rounding`, which is the
+    difference of theirs from float32.
     """
     difference = torch.cat(list(ours)) - torch.cat(list(theirs))
     record("deviation", float(difference.abs().max()))
