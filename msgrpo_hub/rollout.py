@@ -163,7 +163,7 @@ def replayed_states(game: Game, episode: Episode) -> list[Any]:
         if after.reward != step.reward:
             wrong = f"reward {step.reward:g} on turn {turn}, where the rules give {after.reward:g}"
             break
-    if not wrong and (ended != (episode.terminated, episode.truncated) or True not in ended or episode.error):
+    if not wrong and (ended != (episode.terminated, episode.truncated) or True not in ended or episode.error != ""):
         wrong = "another end than the rules give"
     elif not wrong and game.succeeded(states[-1]) != episode.success:
         wrong = f"success = {episode.success}, where the rules say otherwise"

@@ -15,6 +15,7 @@ MODEL: dict[str, Any] = {
     "chat_template": "274df747d064b5a4",
     "dtype": "float32",
     "device": "cpu",
+    "engine": "fast",
     "torch": "2.13.0",
     "transformers": "5.23.0",
     "peft": "0.21.2",

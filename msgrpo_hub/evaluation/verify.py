@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat, format_hash
 from msgrpo_hub.episode import Episode, StepScore
 from msgrpo_hub.errors import UserError
@@ -23,21 +25,24 @@ from msgrpo_hub.evaluation.results import CONFIG, Result, check_values, find_run
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import HARNESS, built_in_suite, hash_of, run_seeds
 from msgrpo_hub.evaluation.summary import run_summary
-from msgrpo_hub.fields import Count, misfit
-from msgrpo_hub.games import is_remote, make_game
-from msgrpo_hub.players.registry import identity_problems, kind_of
-from msgrpo_hub.rollout import reply_status
+from msgrpo_hub.fields import Count, Range, misfit
+from msgrpo_hub.games import episode_seed, is_remote, make_game, splits_of, stream
+from msgrpo_hub.games.seeds import split_of
+from msgrpo_hub.players.registry import SCRIPTED, identity_problems, kind_of
+from msgrpo_hub.rollout import play_episodes, reply_status
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
-from msgrpo_hub.storage.shards import missing_updates, read_table, shards
-from msgrpo_hub.storage.tables import Origin, Rollout, episode_rows, read_rollouts, rollout_of, rows_of
+from msgrpo_hub.storage.shards import read_table, shards
+from msgrpo_hub.storage.tables import Origin, Rollout, episode_rows, rollout_of, rows_of
 
 NOT_CHECKED = "tokens, log-probabilities, advantages, selection, and who gave the replies"
 REPLAYED = f"Replayed: actions, rewards and scores follow from the replies. Not checked: {NOT_CHECKED}."
 """Below a table of replayed runs."""
 ROUNDING = 1e-9
 """Tolerance for exact values and intervals, since processors add in different orders. Rewards must be equal."""
+_ABOVE_0 = 1e-6
+"""Largest log-probability; servers round."""
 
 
 def verify_folder(folder: Path) -> list[dict[str, Any]]:
@@ -108,10 +113,13 @@ def problems(result: Result) -> list[str]:
         messages.append(f"its configuration does not fit the tables ({error})")
 
     # 3) each episode, and the summary
+    identity, kind = config["identity"], config["identity"]["kind"]
+    scripted, local = (result.player if kind == "scripted" else None), kind == "language model"
+    limit = identity["max_new_tokens"] if local else None
     for number, episode in enumerate(result.episodes):
         try:
             steps, score = judged(episode, game)
-            found = reply_problems(episode, steps, built_in)
+            found = reply_problems(episode, steps, built_in, scripted) + token_problems(episode, limit, counted=local)
             stored = [*map(asdict, result.steps[number]), asdict(result.scores[number])]
             if not agree([*map(asdict, steps), asdict(score)], stored):
                 found.append("its scores do not follow from its steps")
@@ -119,7 +127,9 @@ def problems(result: Result) -> list[str]:
             found = [str(error)]
         messages += [f"episode {number}: {problem}" for problem in found]
     near, replies = result.summary.get("near_draws"), [step.completion for episode in result.episodes for step in episode.steps]
-    if near is not None and (misfit(near, int) or not 0 <= near <= sum(reply.tokens[1] or 1 for reply in replies)):
+    known = local or (kind == "entry point" and near is not None)
+    most = sum(reply.tokens[1] or 1 for reply in replies)
+    if misfit(near, Annotated[int, Range(0, most)]) if known else near is not None:
         return [*messages, "its number of near draws does not fit its replies"]
     if not messages and not agree(run_summary(config, result.episodes, result.scores, result.steps, near), result.summary):
         messages.append("the summary does not follow from the episodes")
@@ -130,6 +140,8 @@ def claim_problems(config: Mapping[str, Any]) -> list[str]:
     """The faults of the harness, the suite and the identity in a checked configuration, as readable messages."""
     if config["harness"] != HARNESS:
         return [f"it was made by version {config['harness']} of the harness, this is {HARNESS}"]
+    if config.keys() | {"repeats"} != CONFIG.keys():
+        return [f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(CONFIG))}"]
     messages = []
     if suite := built_in_suite(config["suite"]):
         has, says = f"{suite.episodes} {suite.split} episodes", f"{config['episodes']} {config['split']} episodes"
@@ -163,14 +175,49 @@ def not_replayed(game_id: str, prompt_format: str) -> list[str]:
     return messages
 
 
-def reply_problems(episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None) -> list[str]:
-    """The steps with a wrong action, status or legality, as readable messages; replies only of a built-in format."""
+def reply_problems(
+    episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None, scripted: str | None = None
+) -> list[str]:
+    """The steps with a wrong action, status or legality, as readable messages; replies only of a built-in format.
+
+    The player `scripted`, if given, plays the episode again.
+    """
     game, messages = make_game(episode.game_id), []
     for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), 1):
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
             messages.append(f"turn {turn}: its reply does not parse to {step.action!r}")
         if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
             messages.append(f"turn {turn}: its status or its legality does not follow from the rules")
+    if scripted and prompt_format and not is_remote(game):
+        policy = ScriptedPolicy(SCRIPTED[scripted])
+        if play_episodes(game, policy, [(episode.seed, episode.member)], prompt_format=prompt_format) != [episode]:
+            messages.append(f"the player {scripted} plays otherwise")
+    return messages
+
+
+def token_problems(episode: Episode, limit: int | None, *, counted: bool = False, stored: bool = False) -> list[str]:
+    """The steps whose tokens cannot be, as readable messages.
+
+    Args:
+        episode: only its tokens are checked.
+        limit: tokens of a truncated reply, the largest number of any reply; None if unknown.
+        counted: whether the numbers of tokens are always known, as for a model that is loaded here.
+        stored: whether token ids and log-probabilities are stored, as in training; evaluations store none.
+    """
+    messages = []
+    for turn, step in enumerate(episode.steps, 1):
+        reply, (read, written) = step.completion, step.completion.tokens
+        ids, log_probs, entropies = reply.token_ids, reply.log_probs, reply.entropies
+        if stored:  # servers give no entropies
+            fits = bool(reply.prompt_ids and ids) and len(ids) == len(log_probs) == len(entropies or ids)
+            fits = fits and min(*reply.prompt_ids, *ids) >= 0
+            fits = fits and all(-math.inf < value <= _ABOVE_0 for value in (*log_probs, *(-entropy for entropy in entropies)))
+        else:
+            fits = not (reply.prompt_ids or ids or log_probs or entropies) and not (counted and read is None)
+        if limit is not None and written is not None:
+            fits = fits and written <= limit and (reply.finish == "stop" or written == limit)
+        if not fits or min(read or 0, written or 0) < 0:
+            messages.append(f"turn {turn}: no reply of its player has these tokens")
     return messages
 
 
@@ -187,6 +234,9 @@ def agree(a: Any, b: Any) -> bool:
 
 # ---- rollouts
 
+_SHARD = re.compile(r"(train|validation|test)(?:-([0-9a-f]{16}))?(?:-([0-9]{5,7}))?(?:-([0-9]{5,7}))?(?:-[0-9a-f]{8})?")
+"""The name of a shard: its split, its run, and its first and last update."""
+
 
 def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     """Checks the episodes of a rollout dataset, or of the log of a training run, whose episodes have no scores yet.
@@ -194,63 +244,110 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     Each is replayed as in `verify`. Its prompts, legal and optimal actions, regrets and sums must follow from the rules.
     """
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def row_of(player: str, game: str) -> dict[str, Any]:
-        empty = {"player": player, "task": game, "folder": str(folder), "episodes": 0, "problems": [], "unchecked": []}
-        return rows.setdefault((player, game), empty)
-
-    for heads, steps in shards(folder):
-        try:
-            for head, stored in episode_rows(read_table(heads, "default"), read_table(steps, "steps")):
-                row = row_of(head["player"] or "training", head["game"])
-                row["episodes"] += 1
-                found = _rollout_problems(head, stored)
-                place = f"{heads.name}, seed {head['seed']}, member {head['member']}"
-                row["problems"] += [f"{place}: {problem}" for problem in found]
-                more = [] if found else not_replayed(head["game"], head["prompt_format"])
-                row["unchecked"] += [message for message in more if message not in row["unchecked"]]
-        except (UserError, ValueError, TypeError) as error:
-            row_of(heads.name, "?")["problems"].append(str(error))
-    if missing := missing_updates(folder):
-        row_of("training", "?")["problems"].append(f"the episodes of update {missing[0]} are missing")
+    for place, head, _, found in read_episodes(folder):
+        key = (head["player"] or "training", head["game"] or "?") if head else (place, "?")
+        empty: dict[str, Any] = {
+            "player": key[0],
+            "task": key[1],
+            "folder": str(folder),
+            "episodes": 0,
+            "problems": [],
+            "unchecked": [],
+        }
+        row = rows.setdefault(key, empty)
+        row["episodes"] += bool(head)
+        row["problems"] += [f"{place}: {problem}" if head else problem for problem in found]
+        more = not_replayed(head["game"], head["prompt_format"]) if head and not found else []
+        row["unchecked"] += [message for message in more if message not in row["unchecked"]]
     return list(rows.values())
 
 
-def _rollout_problems(head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Everything in one episode that disagrees with the rules, as readable messages."""
+def read_episodes(
+    folder: Path, split: str | None = None
+) -> Iterator[tuple[str, Mapping[str, Any] | None, Rollout | None, list[str]]]:
+    """The episodes of a dataset or of the log of a training run: (place, row, episode, problems).
+
+    Row and episode are None in a problem of a whole file or run. `split` selects files by their names.
+    """
+    # 1) each episode
+    runs: dict[str | None, tuple[Any, ...]] = {}
+    groups: dict[str | None, dict[tuple[Any, ...], list[int]]] = {}
+    for heads, steps in shards(folder):
+        if split not in (None, heads.name.partition("-")[0]):
+            continue
+        try:
+            for head, stored in episode_rows(read_table(heads, "default"), read_table(steps, "steps")):
+                rollout, found = _checked_rollout(heads.stem, head, stored)
+                entropies = {bool(row["entropies"]) for row in stored}  # of all replies, or of none
+                settings = (*(head[field.name] for field in fields(Origin)), head["prompt_format"], entropies)
+                if runs.setdefault(head["run"], settings) != settings:
+                    found.append("its player or a setting differs from the first episode of its run")
+                number = head["update"] if head["index"] is None else head["index"] + 1
+                group = groups.setdefault(head["run"], {}).setdefault((number or 0, head["game"], head["seed"]), [])
+                group.append(head["member"])
+                yield f"{heads.name}, seed {head['seed']}, member {head['member']}", head, rollout, found
+        except (UserError, ValueError, TypeError) as error:
+            yield heads.name, None, None, [str(error)]
+
+    # 2) of each run, every update or board, every group in it and every member
+    metrics = folder / "metrics.jsonl"
+    logged = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
+    for run, of_run in groups.items():
+        counts, sizes = Counter(number for number, *_ in of_run), Counter(map(len, of_run.values()))
+        [(size, _)], [(count, _)] = sizes.most_common(1), Counter(counts.values()).most_common(1)
+        what = "update" if runs[run][0] in (None, "train") else "board"
+        wrong = [number for (number, *_), members in of_run.items() if Counter(members) != Counter(range(size))]
+        wrong += [number for number, groups_there in counts.items() if groups_there != count]
+        for number in range(1, max(logged if what == "update" else 0, *counts) + 1):
+            if number not in counts:
+                yield what, None, None, [f"the episodes of {what} {number} are missing"]
+                break
+        if wrong:
+            yield what, None, None, [f"{what} {min(wrong)} lacks episodes, or has some twice"]
+
+
+def _checked_rollout(shard: str, head: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> tuple[Rollout | None, list[str]]:
+    """An episode, and everything in it that disagrees with the rules or with the name of its shard, as readable messages."""
     # the log of a training run has no origin
     origin = Origin(**{field.name: head[field.name] for field in fields(Origin)}) if head["run"] is not None else None
     try:
+        # 1) where it belongs
+        game, update, index = make_game(head["game"]), head["update"], head["index"]
+        split: Any = head["split"] if origin else "train"
+        trained, messages = update is not None, []
+        if name := _SHARD.fullmatch(shard):
+            there, run, first, last = name.groups()
+            inside = not first or int(first) <= (update or 0) <= int(last or first)
+            if split != there or head["run"] != run or not inside:
+                messages.append(f"it does not belong in {shard}")
+        # all of this is true of an episode of training, and false of one of an evaluation
+        told = [head["player"] == "training" if origin else trained, index is None, split == "train"]
+        told += [head[name] is not None for name in ("advantage", "selected")]
+        told += [head[name] is not None for name in ("base", "temperature", "max_new_tokens") if origin and trained]
+        if {*told} != {trained} or not head["prompt_format"] or not -math.inf < (head["advantage"] or 0) < math.inf:
+            messages.append("its player, split, update, index, advantage and selection do not fit together")
+        elif trained and splits_of(game.id).are_apart:
+            state = game.initial_state(stream(head["seed"], "initial_state"))
+            messages += [] if split_of(game, state) == "train" else ["its board is not of the split train"]
+        elif not trained and episode_seed(game.id, split, index) != head["seed"]:
+            messages.append(f"its seed is not that of board {index} of the split {split}")
+
+        # 2) what it holds
         rollout = rollout_of(head, steps)
-        scores = judged(rollout.episode)
-        messages = reply_problems(rollout.episode, scores[0], PROMPT_FORMATS.get(rollout.prompt_format))
+        scores, built_in = judged(rollout.episode), PROMPT_FORMATS.get(rollout.prompt_format)
+        scripted = head["player"] if head["player"] in SCRIPTED and not head["base"] else None
+        messages += reply_problems(rollout.episode, scores[0], built_in, scripted)
+        messages += token_problems(rollout.episode, head["max_new_tokens"] if trained else None, stored=trained)
         expected_head, expected_steps = rows_of(rollout, origin, scores if origin else None)
     except (UserError, ValueError, TypeError) as error:
-        return [str(error)]
+        return None, [str(error)]
     compared = [("", dict.fromkeys(EPISODE_COLUMNS) | expected_head, head)]
     for turn, (expected, stored) in enumerate(zip(expected_steps, steps, strict=True), start=1):
         compared.append((f"turn {turn}: ", dict.fromkeys(STEP_COLUMNS) | expected, stored))
     for place, values, stored in compared:
         names = [name for name, value in values.items() if not agree(value, stored[name])]
         messages += [f"{place}{name} does not follow from the actions" for name in names]
-    return messages
-
-
-def checked_rollouts(heads: Path, steps: Path) -> list[Rollout]:
-    """The episodes of an untrusted shard. Raises `UserError` unless each replays and its replies parse to its actions."""
-    try:
-        rollouts = read_rollouts(read_table(heads, "default"), read_table(steps, "steps"))
-        for rollout in rollouts:
-            episode = rollout.episode
-            for problem in reply_problems(episode, judged(episode)[0], PROMPT_FORMATS.get(rollout.prompt_format)):
-                raise ValueError(f"seed {episode.seed}, member {episode.member}: {problem}")
-    except UserError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"{str(heads)!r} is refused ({error}): expected what was played; `msgrpo verify` shows details"
-        ) from error
-    return rollouts
+    return rollout, messages
 
 
 # ---- runs from untrusted sources: sizes, keys, names and columns are checked before anything is computed from them
@@ -295,8 +392,6 @@ def checked_run(folder: Path) -> Result:
 
 def _check_claims(config: Mapping[str, Any]) -> None:
     """Checks the keys and values of a configuration that are computed with or printed."""
-    if config.keys() | {"repeats"} != CONFIG.keys():
-        raise UserError(f"its {run_files.CONFIG} has other keys: expected {', '.join(sorted(CONFIG))}")
     check_values(config)
     if config["episodes"] * config.get("repeats", 1) > _MOST_EPISODES:
         raise UserError(f"it has more than {_MOST_EPISODES:,} episodes")

@@ -27,7 +27,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, run_origin
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import run_seeds
-from msgrpo_hub.evaluation.verify import checked_rollouts
+from msgrpo_hub.evaluation.verify import read_episodes
 from msgrpo_hub.fields import checked
 from msgrpo_hub.games import Split, make_game
 from msgrpo_hub.hub.cards import render
@@ -35,7 +35,7 @@ from msgrpo_hub.hub.uploading import Files, Pushed, Target, Where, check_repo_id
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT, SCHEMAS
-from msgrpo_hub.storage.shards import ROWS, missing_updates, open_shard, read_table, shards
+from msgrpo_hub.storage.shards import ROWS, open_shard, read_table, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
 from msgrpo_hub.training.callbacks import blocks
 from msgrpo_hub.training.run_folder import RunFolder
@@ -254,12 +254,15 @@ def load_rollouts(
         folder = _downloaded(check_repo_id(str(repo_or_path)), split, revision, token)
     if not (found := shards(folder)):
         raise UserError(f"no rollouts in {str(repo_or_path)!r}: expected what `msgrpo push rollouts` wrote")
-    wanted = [(heads, steps) for heads, steps in found if split in (None, heads.name.partition("-")[0])]
-    if not wanted:
+    if not any(split in (None, heads.name.partition("-")[0]) for heads, _ in found):
         raise UserError(f"no episodes of the split {split!r} in {str(repo_or_path)!r}: expected another split, or None for all")
-    if split in (None, "train") and (missing := missing_updates(folder)):
-        raise UserError(f"update {missing[0]} is missing from {str(repo_or_path)!r}: expected the episodes of all updates")
-    return [rollout.episode for heads, steps in wanted for rollout in checked_rollouts(heads, steps)]
+    episodes = []
+    for place, _, rollout, problems in read_episodes(folder, split):
+        if problems or not rollout:
+            why = f"{place}: {problems[0]}"
+            raise UserError(f"{str(repo_or_path)!r} is refused ({why}): expected what was played; `msgrpo verify` shows details")
+        episodes.append(rollout.episode)
+    return episodes
 
 
 def _downloaded(repo_id: str, split: str | None, revision: str | None, token: str | None) -> Path:

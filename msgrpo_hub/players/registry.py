@@ -31,13 +31,13 @@ from msgrpo_hub.downloads.names import (
     without_secrets,
 )
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.fields import checked
+from msgrpo_hub.fields import Count, checked, misfit
 from msgrpo_hub.games import Game, base_game
-from msgrpo_hub.models.load_options import LoadOptions
+from msgrpo_hub.models.load_options import LoadOptions, ReplyLength, Temperature, TopK, TopP
 from msgrpo_hub.players.dqn import load_dqn
 from msgrpo_hub.players.scripted import KNOWS as KNOWS
 from msgrpo_hub.players.scripted import SCRIPTED as SCRIPTED
-from msgrpo_hub.players.settings import PlayerSettings
+from msgrpo_hub.players.settings import Mode, PlayerSettings
 
 VERSION = 1
 """Version of the scripted players, raised when one of them changes how it plays."""
@@ -71,7 +71,9 @@ class Kind:
     """The properties that all players of a kind share."""
 
     required: tuple[str, ...] = ()
-    """The fields of a valid identity; the first one holds the player's name."""
+    """The fields of every valid identity; the first one holds the player's name."""
+    optional: tuple[str, ...] = ()
+    """Further fields of some."""
     batched: bool = False
     """Whether it computes the replies of a batch together."""
     served: bool = False
@@ -83,18 +85,30 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "scripted": Kind(required=("player", "version")),
     "dqn": Kind(required=("weights",)),
-    "entry point": Kind(required=("player", "package", "version"), batched=True),  # it may compute its replies together
-    "endpoint": Kind(required=("server", "temperature", "max_new_tokens"), served=True, sampled=True),
+    "entry point": Kind(required=("player", "package", "version"), optional=("batch_size",), batched=True),  # it may batch
+    "endpoint": Kind(
+        required=("server", "temperature", "max_new_tokens"),
+        optional=("extra_body", "refused", "top_k", "top_p"),
+        served=True,
+        sampled=True,
+    ),
     "language model": Kind(
         required=(
             *("base", "base_commit", "mode", "temperature", "max_new_tokens", "chat_template", "dtype", "device"),
-            *("torch", "transformers", "peft"),
+            *("engine", "torch", "transformers", "peft"),
         ),
+        optional=("adapter", "adapter_commit", "batch_size", "quantization", "bitsandbytes", "top_k", "top_p"),
         batched=True,
         sampled=True,
     ),
 }
 """The kind in an identity → its properties."""
+
+_VALUES: dict[str, Any] = {
+    **{"temperature": Temperature, "max_new_tokens": ReplyLength, "top_k": TopK, "top_p": TopP, "batch_size": Count},
+    **{"mode": Mode, "extra_body": dict, "refused": list},
+}
+"""Field of an identity → its type hint; the others are texts."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +314,7 @@ def model_id(identity: Mapping[str, Any]) -> str:
 
 
 def identity_problems(name: str, identity: object) -> list[str]:
-    """Lists the missing and invalid fields of a stored identity, as readable messages.
+    """Lists the missing, invalid and unknown fields of a stored identity, as readable messages.
 
     >>> identity_problems("greedy", {"kind": "scripted", "player": "random", "version": 1})
     ["the player is called 'greedy', but its identity is that of another player of kind scripted"]
@@ -309,21 +323,28 @@ def identity_problems(name: str, identity: object) -> list[str]:
     """
     if not isinstance(identity, Mapping) or identity.get("kind") not in list(KINDS):
         return [f"its identity does not say what kind of player it is: expected one of {', '.join(KINDS)}"]
-    # 1) Each field is there and valid.
+    # 1) Each field is known, there and valid.
     kind, invalid = identity["kind"], list[str]()
-    adapter_fields = ("adapter", "adapter_commit") if {"adapter", "adapter_commit"} & identity.keys() else ()
-    for field in (*KINDS[kind].required, *adapter_fields):
-        value, scored = identity.get(field), identity.get("mode") == "score"
+    own = dict.fromkeys(KINDS[kind].required)
+    for pair in (("adapter", "adapter_commit"), ("quantization", "bitsandbytes")):
+        own |= dict.fromkeys(pair if {*pair} & identity.keys() else ())
+    own |= dict.fromkeys(field for field in KINDS[kind].optional if field in identity)
+    for field in own:
+        value = identity.get(field)
         if field in ("weights", "base_commit", "adapter_commit"):
             valid = isinstance(value, str) and re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", value) is not None
-        elif field in ("temperature", "max_new_tokens"):
-            least = int(field == "max_new_tokens")
-            valid = value is None if scored else type(value) in (int, float) and value >= least  # type: ignore[operator]
+        elif field in ("temperature", "max_new_tokens") and identity.get("mode") == "score":
+            valid = value is None
+        elif field in _VALUES:
+            valid = not misfit(value, _VALUES[field])
         else:
             valid = value == VERSION if (kind, field) == ("scripted", "version") else isinstance(value, str) and bool(value)
         invalid += [] if valid else [field]
     if invalid:
         return [f"its identity is incomplete: {kind} without a valid {', '.join(invalid)}"]
+    switches = {name for name in identity if KINDS[kind].sampled and name.startswith("chat_template_kwargs.")}
+    if unknown_fields := identity.keys() - {"kind", *own, *switches}:
+        return [f"its identity has {min(unknown_fields)[:80]!r}, which no player of kind {kind} has"]
     # 2) The name is one of such a player: `BASE`, `ADAPTER` or `BASE+ADAPTER`, each with or without a revision.
     if kind == "language model":
         at, base, adapter = "(?:@[^@+]+)?", *(re.escape(str(identity.get(field, ""))) for field in ("base", "adapter"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,18 +86,3 @@ def shards(folder: Path) -> list[tuple[Path, Path]]:
     """
     root = next((root for root in (folder, folder / "rollouts") if (root / "default").is_dir()), folder)
     return [(path, root / "steps" / path.name) for path in sorted(root.glob("default/*.parquet"))]
-
-
-_UPDATES = re.compile(r"train-(?P<run>[0-9a-f]{16}-)?(?P<first>[0-9]{5,7})(?:-(?P<last>[0-9]{5,7})-[0-9a-f]{8})?")
-"""The name of a shard of one update, or of a published shard of several."""
-
-
-def missing_updates(folder: Path) -> list[int]:
-    """The updates of a training run without a shard below a folder, up to its last one with a shard or in `metrics.jsonl`."""
-    metrics = folder / "metrics.jsonl"
-    known = metrics.read_bytes().count(b"\n") if metrics.is_file() else 0
-    updates: dict[str, set[int]] = {}
-    for heads, _ in shards(folder):
-        if name := _UPDATES.fullmatch(heads.stem):
-            updates.setdefault(name["run"] or "", set()).update(range(int(name["first"]), int(name["last"] or name["first"]) + 1))
-    return sorted(update for there in updates.values() for update in {*range(1, max(known, *there) + 1)} - there)

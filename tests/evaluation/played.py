@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from msgrpo_hub.agent.policy import Prompt
+from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.players.registry import Player
@@ -59,6 +59,13 @@ class Talker:
 
 def talker(policy: Any) -> Player:
     return Player(name="talker", policy=policy, identity={"kind": "test", "player": "talker"}, folder="talker/v1")
+
+
+class Counted(ScriptedPolicy):
+    """A scripted player with the numbers of tokens of a model."""
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        return [replace(reply, usage=(40, 8), near_draws=0) for reply in super().complete(prompts, rngs)]
 
 
 class Silent:

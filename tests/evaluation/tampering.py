@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from msgrpo_hub.episode import Step
 from msgrpo_hub.evaluation.results import Result, load_result, run_hash, run_tables
+from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.evaluation.verify import verify
@@ -59,14 +63,25 @@ def renamed(result: Result, config: dict[str, Any]) -> Result:
 
 
 def forged(result: Result, dropped: int | None = None, **changes: Any) -> Result:
-    """A run with another configuration, perhaps without an episode; its hash, folder, tables and summary agree with that."""
+    """A run with another configuration, perhaps without an episode; its hash, folder, tables and summary agree with that.
+
+    The replies of a language model have numbers of tokens.
+    """
     run = renamed(result, result.config | changes)
+    if run.identity.get("kind") == "language model":
+        run.episodes[:] = [replace(episode, steps=tuple(map(counted, episode.steps))) for episode in run.episodes]
+        run.scores[:] = [judged(episode)[1] for episode in run.episodes]
+        run.summary["near_draws"] = 3
     kept = [index for index in range(len(run.episodes)) if index != dropped]
     episodes, scores, steps = ([of[index] for index in kept] for of in (run.episodes, run.scores, run.steps))
     run_files.write_tables(run.folder, run_tables(run.config, kept, episodes, scores, steps))
     summary = run_summary(run.config, episodes, scores, steps, run.summary.get("near_draws"))
     (run.folder / "results.json").write_text(json.dumps(summary))
     return load_result(run.folder)
+
+
+def counted(step: Step) -> Step:
+    return replace(step, completion=replace(step.completion, usage=(40, 8)))
 
 
 def put(row: int, **values: Any) -> Callable[[Rows], None]:
@@ -78,11 +93,38 @@ def put(row: int, **values: Any) -> Callable[[Rows], None]:
     return change
 
 
+def other_value(kind: pa.DataType, old: Any) -> Any:
+    if pa.types.is_boolean(kind):
+        return not old
+    if pa.types.is_list(kind):
+        return [*(old or []), other_value(kind.value_type, None)]
+    if pa.types.is_struct(kind):
+        return {field.name: "x" for field in kind}
+    return "x" if pa.types.is_string(kind) else (old or 0) + 1
+
+
+def other_values(kind: pa.DataType, old: Any) -> list[Any]:
+    """None, another value, an impossible number, and no value in a list."""
+    more = {"double": math.nan, "int32": -1, "int64": -1}.get(str(kind), [] if pa.types.is_list(kind) else None)
+    return list({repr(value): value for value in (None, other_value(kind, old), more) if repr(value) != repr(old)}.values())
+
+
 def paths(values: Any, at: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """The paths of all values in nested dictionaries."""
     if isinstance(values, dict):
         return [path for key, value in values.items() for path in paths(value, (*at, key))]
     return [at]
+
+
+def without(path: tuple[str, ...]) -> Callable[[dict[str, Any]], None]:
+    """Removes the value at a path."""
+
+    def remove(values: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            values = values[key]
+        del values[path[-1]]
+
+    return remove
 
 
 def changed_at(path: tuple[str, ...], change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:

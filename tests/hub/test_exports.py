@@ -11,7 +11,6 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from huggingface_hub import parse_eval_result_entries
 
-from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
@@ -20,6 +19,7 @@ from msgrpo_hub.hub.leaderboard import Leaderboard, read_leaderboard
 from msgrpo_hub.players.registry import Player
 from msgrpo_hub.players.scripted import choose_random
 from tests import identities
+from tests.evaluation.played import Counted
 from tests.hub.commands import msgrpo, push_results, refused
 from tests.hub_server.cards import errors_of
 from tests.hub_server.lanes import Loopback
@@ -39,9 +39,9 @@ IDENTITIES: list[tuple[dict[str, Any], str | None]] = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs with the identity of a model and the actions of `random`."""
+    """Runs with the identity of a model, numbers of tokens, and the actions of `random`."""
     folder = tmp_path_factory.mktemp("models")
-    player = Player(name="ada/lake", policy=ScriptedPolicy(choose_random), identity=ADAPTER, folder="ada__lake/x")
+    player = Player(name="ada/lake", policy=Counted(choose_random), identity=ADAPTER, folder="ada__lake/x")
     for task in TASKS:
         run_task(player, Suite(name="tiny", tasks=(task,), episodes=30), task, folder)
     return folder

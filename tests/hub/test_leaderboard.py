@@ -15,37 +15,26 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation import evaluate
-from msgrpo_hub.evaluation.results import load_result, run_tables
+from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.evaluation.summary import summarise
 from msgrpo_hub.evaluation.tables import results_table
 from msgrpo_hub.evaluation.verify import NOT_CHECKED, checked_run
 from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard
-from msgrpo_hub.storage import run_files
+from msgrpo_hub.players.registry import SCRIPTED, Player
 from tests.examples import examples
 from tests.hub.commands import TASKS, Files, files_of, head, msgrpo, push_results, read_board, refused, write_files
 from tests.hub_server.client import Client, put
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.store import Blob
+from tests.identities import served
 
 TASK = TASKS[0]
 
 
 def one_run(folder: Path) -> Files:
     return {name: content for name, content in files_of(folder / "greedy").items() if f"/{TASK}/" in name}
-
-
-def as_claimed(run: Path) -> Path:
-    """Makes the tables and the summary of a run fit its configuration and the hash that its folder claims."""
-    result = load_result(run)
-    indices = range(len(result.episodes))
-    run_files.write_tables(run, run_tables(result.config, indices, result.episodes, result.scores, result.steps))
-    seeds = [episode.seed for episode in result.episodes]
-    figures = summarise(result.task, seeds, result.scores, result.steps, int(run.name, 16))
-    (run / "results.json").write_text(json.dumps({**result.summary, **figures, "run": run.name}))
-    return run
 
 
 # ---- listed runs
@@ -178,20 +167,16 @@ def test_refused_runs_of_a_dataset_are_reported_and_the_others_listed(loopback: 
     assert "\x1b" not in done.err
 
 
-def test_two_different_runs_with_the_same_hash_are_both_refused(own: Path) -> None:
+def test_two_different_runs_with_the_same_hash_are_both_refused(tmp_path: Path) -> None:
     """Otherwise the alphabetically first run could impersonate another player."""
-    [run] = [path.parent for path in own.rglob("config.lock.json") if TASK in path.parts]
-    twin = own / "aaa" / "v1" / TASK / run.name
-    shutil.copytree(run, twin)
-    assert len(read_leaderboard(own).results) == 2
-    evaluate("greedy", Suite(name="tiny", tasks=(TASK,), episodes=30), own / "other")
-    shutil.copytree(next((own / "other").rglob("steps.parquet")).parent, twin, dirs_exist_ok=True)
-    shutil.copy(run / "config.lock.json", twin)
-    assert json.loads((twin / "results.json").read_text())["run"] != run.name
-    assert checked_run(as_claimed(twin)).summary["reward"]["mean"] == 1.0  # it replays, only the player is a lie
-    board = read_leaderboard(own)
-    assert sorted(board.refused.values()) == ["two runs with the same hash differ"] * 2
-    assert {result.player for result in board.results if result.task == TASK} == {"greedy"}
+    suite, name = Suite(name="tiny", tasks=(TASK,), episodes=30), "endpoint:http://127.0.0.1:9/v1#m"
+    for folder, choose in {"a/s": "greedy", "b/s": "greedy", "c/s": "random"}.items():
+        player = Player(name=name, policy=ScriptedPolicy(SCRIPTED[choose]), identity=served(name), folder=folder)
+        run_task(player, suite, TASK, tmp_path)
+    board = read_leaderboard(tmp_path)
+    assert (sorted(board.refused.values()), board.results) == (["two runs with the same hash differ"] * 2, ())
+    shutil.rmtree(tmp_path / "c")
+    assert len(read_leaderboard(tmp_path).results) == 1
 
 
 @examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msgrpo_hub.agent.policy import ScriptedPolicy, build_prompt
+from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy, build_prompt
 from msgrpo_hub.cli import main
 from msgrpo_hub.episode import Completion, Episode, Step
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.scores import judged
-from msgrpo_hub.evaluation.verify import verify_folder
+from msgrpo_hub.evaluation.verify import NOT_CHECKED, verify_folder
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups, replayed_states
 from msgrpo_hub.storage import shards as shard_files
-from msgrpo_hub.storage.schema import CONFIGS, SCHEMAS
-from msgrpo_hub.storage.shards import missing_updates, read_table, shards, write_table
+from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, SCHEMAS
+from msgrpo_hub.storage.shards import read_table, shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
+from tests.evaluation.tampering import other_values, put
 
 LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1:rotated"
-ORIGIN = Origin(split="train", player="training", run="0123", base="pocket", temperature=1.0, max_new_tokens=32)
+ORIGIN = Origin(
+    split="train",
+    player="training",
+    run="0123456789abcdef",
+    base="pocket",
+    base_revision="0" * 64,
+    temperature=1.0,
+    max_new_tokens=32,
+)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 Change = Callable[[list[dict[str, Any]]], Any]
 
 
-def played(game: str, groups: int = 2) -> list[Rollout]:
-    """Random play with invented advantages."""
+class Typist(ScriptedPolicy):
+    """A scripted player whose replies have tokens."""
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
+        tokens: dict[str, Any] = {"prompt_ids": (1,), "token_ids": (2, 3), "log_probs": (-0.5, 0.0), "entropies": (0.5, 0.0)}
+        return [replace(reply, **tokens) for reply in super().complete(prompts, rngs)]
+
+
+def played(game: str, groups: int = 2, update: int = 1) -> list[Rollout]:
+    """Random play with invented tokens and advantages."""
     seeds = [episode_seed(game, "train", index) for index in range(groups)]
     return [
         Rollout(
             episode=episode,
-            update=1,
+            update=update,
             advantage=0.5 - episode.member,
             step_advantages=tuple(turn - 0.5 for turn in range(len(episode.steps))),
             selected=bool(episode.member % 2),
         )
-        for group in play_groups(make_game(game), ScriptedPolicy(choose_random), seeds, 3)
+        for group in play_groups(make_game(game), Typist(choose_random), seeds, 3)
         for episode in group.episodes
     ]
 
@@ -144,7 +164,7 @@ def test_rows_agree_with_the_rules(tmp_path: Path) -> None:
         assert tuple(row["advantage"] for row in rows) == rollout.step_advantages
         told = ("seed", "member", "update", "selected", "success")
         assert {tuple(row[name] for name in told) for row in rows} == {tuple(head[name] for name in told)}
-        assert (head["run"], head["base"], head["split"]) == ("0123", "pocket", "train")
+        assert (head["run"], head["base"], head["split"]) == (ORIGIN.run, "pocket", "train")
 
 
 # ---- refused
@@ -199,13 +219,6 @@ def test_a_small_file_of_one_long_list_of_equal_values_is_refused_before_it_is_u
         read_table(path, "steps")
 
 
-def test_an_update_that_one_of_several_runs_lacks_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "default").mkdir()
-    for run, updates in ((1, "00001-00002"), (1, "00003-00004"), (2, "00003-00004")):
-        (tmp_path / "default" / f"train-{run:016x}-{updates}-0123abcd.parquet").touch()
-    assert missing_updates(tmp_path) == [1, 2]
-
-
 # ---- verified
 
 
@@ -226,6 +239,62 @@ def other_action(rows: list[dict[str, Any]]) -> None:
     row.update(action=other, reply=f"<action>{other}</action>")
 
 
+def problems(folder: Path) -> str:
+    return "; ".join(problem for row in verify_folder(folder) for problem in row["problems"])
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, None], ids=["data set", "log of a training"])
+@pytest.mark.parametrize("config", CONFIGS)
+def test_another_value_or_none_in_any_column_is_found(config: str, origin: Origin | None, tmp_path: Path) -> None:
+    path = save(tmp_path, played(LAKE), origin) / config / "train-1.parquet"
+    before, [row, *_] = path.read_bytes(), read_table(path, config).to_pylist()
+    for column, (kind, _) in COLUMNS[config].items():
+        for value in other_values(kind, row[column]):
+            rewrite(tmp_path, config, put(0, **{column: value}))
+            plausible = column == "advantage" and value is not None and math.isfinite(value)
+            assert problems(tmp_path) or plausible, (column, value)
+            path.write_bytes(before)
+    assert not problems(tmp_path)
+    assert "tokens, log-probabilities, advantages" in NOT_CHECKED
+
+
+def swap(first: Path, second: Path) -> None:
+    first.rename(first.with_suffix(".old"))
+    second.rename(first)
+    first.with_suffix(".old").rename(second)
+
+
+WRONG_SHARDS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "copied": (shutil.copy, "it does not belong in train-.*; update 1 lacks episodes, or has some twice"),
+    "exchanged": (swap, "it does not belong in train-"),
+    "renamed": (lambda _, second: second.rename(second.with_name("train-8.parquet")), ""),
+    "missing": (lambda first, _: first.unlink(), "^the episodes of update 1 are missing$"),
+}
+
+
+@pytest.mark.parametrize("origin", [ORIGIN, None], ids=["data set", "log of a training"])
+@pytest.mark.parametrize(("change", "words"), WRONG_SHARDS.values(), ids=WRONG_SHARDS)
+def test_a_shard_is_known_by_what_is_in_it(
+    change: Callable[[Path, Path], object], words: str, origin: Origin | None, tmp_path: Path
+) -> None:
+    names = [f"train-{ORIGIN.run}-0000{n}-0000{n}-0123abcd.parquet" if origin else f"train-0000{n}.parquet" for n in (1, 2)]
+    for update, name in enumerate(names, 1):
+        save(tmp_path, played(LAKE, update=update), origin, name)
+    for config in CONFIGS:
+        first, second = (tmp_path / config / name for name in names)
+        change(first, second)
+    assert re.search(words or "^$", problems(tmp_path))
+
+
+@pytest.mark.parametrize("kept", [slice(0, 5), slice(0, 3), slice(1, 6), [0, 1, 1, 3, 4, 5]], ids=str)
+def test_episodes_that_are_missing_or_repeated_in_an_update_are_found(kept: Any, tmp_path: Path) -> None:
+    rollouts = played(LAKE)
+    save(tmp_path, [rollouts[n] for n in kept] if isinstance(kept, list) else rollouts[kept])
+    save(tmp_path, played(LAKE, update=2), name="train-2.parquet")
+    save(tmp_path, played(LAKE, update=3), name="train-3.parquet")
+    assert "update 1 lacks episodes, or has some twice" in problems(tmp_path)
+
+
 TAMPERED: dict[str, tuple[str, Change, str]] = {
     "an action with its reply": ("steps", other_action, "the record has another|does not follow"),
     "a reward": ("steps", lambda rows: rows[0].update(reward=1.0), "reward 1 on turn 1, where the rules give 0"),
@@ -242,8 +311,7 @@ def test_a_changed_record_is_found(
     config: str, change: Change, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewrite(save(tmp_path, played(LAKE)), config, change)
-    problems = "; ".join(problem for row in verify_folder(tmp_path) for problem in row["problems"])
-    assert re.search(words, problems)
+    assert re.search(words, problems(tmp_path))
     with pytest.raises(SystemExit) as ended:
         main(["verify", str(tmp_path)])
     assert ended.value.code == 2
