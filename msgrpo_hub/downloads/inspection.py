@@ -156,6 +156,15 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> tuple[dict[str, A
 # ---- bases
 
 
+_SIZES = (
+    ("hidden_size", "n_embd", "d_model"),
+    ("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
+    ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    ("vocab_size",),
+)
+"""Names of sizes by family: of a state, of a hidden layer, of the layers, of the vocabulary."""
+
+
 def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, original: str = "") -> None:
     """Checks the `config.json` of a base. `auto_map` passes: the code that it names is not downloaded or run.
 
@@ -178,8 +187,8 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, orig
                 raise UserError(f"{source!r} is not loaded: its {name} is {shown(part[name])}, which is code; expected 'sdpa'")
         if part.get("transformers_weights"):
             raise UserError(f"{source!r} is not loaded: its transformers_weights names another file; expected model.safetensors")
-        sizes = (part.get(name, 0) for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"))
-        hidden, inner, layers, vocabulary = (size if isinstance(size, int) else 0 for size in sizes)
+        sizes = (next((part[name] for name in names if isinstance(part.get(name), int)), 0) for names in _SIZES)
+        hidden, inner, layers, vocabulary = sizes
         if hidden * (layers * (hidden + inner) + vocabulary) > 8 * weight_bytes or min(hidden, inner, layers, vocabulary) < 0:
             raise UserError(
                 f"{source!r} is not loaded: its config.json describes a model far larger than its weights; expected both to fit"

@@ -16,10 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from msgrpo_hub.agent.policy import format_of
+from msgrpo_hub.agent.policy import Policy, format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat, find_format, format_hash
 from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.episode import Episode
@@ -29,13 +28,14 @@ from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import HARNESS, Suite, hash_of, load_suite
 from msgrpo_hub.evaluation.summary import run_summary
 from msgrpo_hub.fields import Count, checked
-from msgrpo_hub.games import make_game
+from msgrpo_hub.games import Game, make_game
 from msgrpo_hub.players.registry import Player, can_play, find_player, identify
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import disk_errors, write_json
+from msgrpo_hub.storage.lock import hold
 
 BATCH = 50
 """Default number of episodes played together."""
@@ -116,24 +116,28 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write to {str(folder)!r} ({error.strerror}): choose another output folder") from error
-    with disk_errors(folder, lambda: f"{len(run_files.read_rows(folder / run_files.LOG))} finished episodes are safe there"):
-        lock = FileLock(folder / run_files.LOCK)
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            print(f"another process plays {player.name} on {task}: waiting for its result", file=sys.stderr, flush=True)
-            lock.acquire()
-        try:
-            done = _stored(folder, config)  # by the process that held the lock
-            if done is None or not done.complete:
-                write_json(folder / run_files.CONFIG, config)
-                _play(player, suite, task, folder, batch_size)
-                _finish(folder, config)
-                done = _stored(folder, config)
-            assert done is not None
-            return done
-        finally:
-            lock.release()
+    waiting = f"another process plays {player.name} on {task}: waiting for its result"
+    with (
+        disk_errors(folder, lambda: f"{len(run_files.read_rows(folder / run_files.LOG))} finished episodes are safe there"),
+        hold(folder / run_files.LOCK, lambda: print(waiting, file=sys.stderr, flush=True)),
+    ):
+        done = _stored(folder, config)  # by the process that held the lock
+        if done is None or not done.complete:
+            write_json(folder / run_files.CONFIG, config)
+            play_logged(
+                make_game(task),
+                player.policy,
+                suite.episode_keys(task),
+                folder,
+                f"{player.name[-30:]} · {task}",
+                batched=player.batched,
+                batch_size=batch_size,
+                prompt_format=asked_in(player, suite),
+            )
+            _finish(folder, config)
+            done = _stored(folder, config)
+        assert done is not None
+        return done
 
 
 def _stored(folder: Path, config: dict[str, Any]) -> Result | None:
@@ -186,13 +190,24 @@ def run_config(player: Player, suite: Suite, task: str, batch_size: int = BATCH)
     }
 
 
-def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int) -> None:
-    """Plays the episodes that are not in the log yet, in batches of `batch_size`."""
+def play_logged(
+    game: Game,
+    policy: Policy,
+    keys: Sequence[tuple[int, int]],
+    folder: Path,
+    title: str,
+    *,
+    batched: bool,
+    batch_size: int = BATCH,
+    prompt_format: PromptFormat | None = None,
+    show_progress: bool = True,
+) -> None:
+    """Plays the episodes that are not in the log of a folder yet, in batches; `batched` is whether replies round by the batch."""
     # 1) the batches
-    game, log, keys, failures = make_game(task), folder / run_files.LOG, suite.episode_keys(task), folder / run_files.FAILURES
+    log, failures = folder / run_files.LOG, folder / run_files.FAILURES
     failures.unlink(missing_ok=True)
     done, _ = run_files.read_log(log, game.id)
-    of_run = [index for index in range(len(keys)) if player.batched or index not in done]
+    of_run = [index for index in range(len(keys)) if batched or index not in done]
     batches = [of_run[start : start + batch_size] for start in range(0, len(of_run), batch_size)]
 
     # 2) the episodes of a batch, each logged after the turn in which it ends
@@ -225,13 +240,12 @@ def _play(player: Player, suite: Suite, task: str, folder: Path, batch_size: int
         bar.update(len(rewards) + len(missing) * turn / game.horizon - bar.n)
 
     shape = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-    prompt_format = asked_in(player, suite)
-    title = f"{player.name[-30:]} · {task}"
-    with tqdm(desc=title, unit="episode", total=len(keys), initial=len(done), bar_format=shape) as bar:
+    hidden = not show_progress
+    with tqdm(desc=title, unit="episode", total=len(keys), initial=len(done), bar_format=shape, disable=hidden) as bar:
         for batch in batches:
             if missing := set(batch) - done.keys():
                 turn, chosen = 0, [keys[index] for index in batch]
-                play_episodes(game, player.policy, chosen, on_turn, on_episode=on_episode, prompt_format=prompt_format)
+                play_episodes(game, policy, chosen, on_turn, on_episode=on_episode, prompt_format=prompt_format)
 
 
 def _finish(folder: Path, config: dict[str, Any]) -> None:

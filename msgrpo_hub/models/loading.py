@@ -43,6 +43,7 @@ from msgrpo_hub.downloads.inspection import Scalar, read_header
 from msgrpo_hub.downloads.names import content_hash, located, no_model, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.chat_templates import THINKING_OFF, read_template
+from msgrpo_hub.models.context import context_limit
 from msgrpo_hub.models.devices import choose_device, gpu
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.load_options import Dtype
@@ -145,6 +146,7 @@ def _load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, Pretrained
         config = AutoConfig.from_pretrained(found.folder, **LOCAL)
         tokenizer = AutoTokenizer.from_pretrained(found.folder, **LOCAL)
         tokenizer("some text")  # some settings are read only then
+        context_limit(config)
     except Exception as error:  # the libraries raise errors of every class for malformed files
         raise unusable(found, error) from error
     if tokenizer.vocab_size < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -120,6 +121,8 @@ def train(
                 write_atomically(folder.metrics, lambda beside: beside.write_text(text, encoding="utf-8"))
 
         # 2) the remaining updates; after each, metrics and checkpoint are on the disk
+        if main and progress.updates < config.updates:
+            shutil.rmtree(folder.testing, ignore_errors=True)  # played by other weights
         hidden = not (main and show_progress)
         bar = tqdm(total=config.updates, initial=progress.updates, desc="training", unit="update", disable=hidden)
         held.enter_context(bar)
@@ -152,7 +155,7 @@ def train(
         bar.close()
 
         # 3) adapter, curves, table and replay
-        summary = _finish(trainer, config, folder, progress) if main else {}
+        summary = _finish(trainer, config, folder, progress, show_progress) if main else {}
         for callback in called:
             callback.on_end(summary)
         return summary
@@ -184,7 +187,7 @@ def _trainer(
     return trainer
 
 
-def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: Progress) -> dict[str, Any]:
+def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: Progress, show_progress: bool) -> dict[str, Any]:
     """Writes adapter, curves, test episodes, replay and summary."""
     # 1) the weights to keep, and the curves
     if config.keeps_best:
@@ -201,7 +204,7 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
     tables, played = list[dict[str, Any]](), {}
     for name, game in games.items() if config.test_episodes else ():
         seeds = [episode_seed(name, "test", index) for index in range(config.test_episodes)]
-        played[name] = play_test(game, adapter, seeds, config.eval_temperature)
+        played[name] = play_test(game, adapter, seeds, config.eval_temperature, folder.testing, show_progress)
         rows = {player.name: scores(game, player) for player in played[name]}
         tables.append({"game": name, "boards": distinct_boards(name, tuple(seeds)), "players": list(rows), **rows})
         if not {"optimal", "greedy"} & rows.keys():
@@ -232,5 +235,6 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
     summary |= outcome(config, metrics)
     summary |= read_provenance(folder.provenance)
     summary |= {"config": asdict(config), "processes": trainer.accelerator.num_processes, "threads": torch.get_num_threads()}
+    shutil.rmtree(folder.testing, ignore_errors=True)
     write_json(folder.summary, summary, sort_keys=False)
     return summary

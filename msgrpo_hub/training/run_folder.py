@@ -15,13 +15,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.storage.files import disk_errors, write_atomically
+from msgrpo_hub.storage.lock import hold
 from msgrpo_hub.storage.run_files import LOCK
 from msgrpo_hub.training.config import stored_config
 
@@ -49,6 +49,7 @@ class RunFolder:
         self.test_episodes = path / "test_episodes.parquet"
         self.summary = path / "summary.json"
         self.acting = path / ".acting.new"
+        self.testing = path / ".testing"
 
     def check(self, fields: Mapping[str, Any], resume: bool) -> None:
         """Creates the folder if needed. Raises `UserError` unless it is writable and empty, or with `resume` has the same run."""
@@ -123,20 +124,21 @@ def locked(folder: Path, made: Sequence[Path] = ()) -> Iterator[None]:
 
     Afterwards, the folders that were `made` for this run, innermost first, are removed if they hold nothing.
     """
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout as error:
+
+    def busy() -> None:
         raise UserError(
             f"{str(folder)!r} is in use by another process: wait until that training ends, or name another --output-dir"
-        ) from error
+        )
+
     try:
-        yield
+        with hold(folder / LOCK, busy):
+            try:
+                yield
+            finally:
+                with suppress(OSError):  # the folder is gone
+                    if made and all(path.name.startswith(LOCK) for path in folder.iterdir()):
+                        (folder / LOCK).unlink(missing_ok=True)
     finally:
-        with suppress(OSError):  # the folder is gone
-            if made and [path.name for path in folder.iterdir()] == [LOCK]:
-                (folder / LOCK).unlink(missing_ok=True)
-        lock.release()
         with suppress(OSError):  # not empty
             for path in made:
                 path.rmdir()

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 from peft import PeftModel
 
-from msgrpo_hub.agent.policy import Policy, ScriptedPolicy
+from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.runner import BATCH, play_logged
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
 from msgrpo_hub.fields import check
@@ -25,6 +26,7 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.files import read_json
+from msgrpo_hub.storage.run_files import LOG, read_log
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.training.config import TrainConfig, best_teacher
 from msgrpo_hub.training.metrics import Metrics, reply_rates
@@ -46,26 +48,33 @@ class Played:
     greedy: list[Episode]
 
 
-def play_test(game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float) -> list[Played]:
-    """Plays the same test episodes with each player of the table that knows the game.
+def play_test(
+    game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float, folder: Path, show_progress: bool
+) -> list[Played]:
+    """Plays the same test episodes with each player of the table that knows the game. Finished ones stay in `folder`.
 
     These are scripted players, the base, the adapter, and the reference: optimal play, or else greedy play.
     """
+    keys = [(seed, 0) for seed in seeds]
     played, references = [], ["random-safe", "base", "adapter", "greedy"]
     if is_solvable(base_game(game)):
         references = ["base", "adapter", "optimal"]
     for name in ("silent", "random", *references):
-        policies: list[Policy]
-        if name in ("base", "adapter"):
-            policies = [replace(agent, temperature=temperature), replace(agent, temperature=0.0)]
-        elif can_play(name, game):
-            policies = [ScriptedPolicy(SCRIPTED[name])]
-        else:
+        if name not in ("base", "adapter"):
+            if can_play(name, game):
+                episodes = play_episodes(game, ScriptedPolicy(SCRIPTED[name]), keys, prompt_format=agent.prompt_format)
+                played.append(Played(name, episodes, episodes))
             continue
-        with cast(PeftModel, agent.model).disable_adapter() if name == "base" else nullcontext():
-            keys = [(seed, 0) for seed in seeds]
-            episodes = [play_episodes(game, policy, keys, prompt_format=agent.prompt_format) for policy in policies]
-        played.append(Played(name, episodes[0], episodes[-1]))
+        ways = []
+        for way in (temperature, 0.0):
+            place, title = folder / game.id.replace(":", "-") / f"{name}-{way}", f"{name} at temperature {way:g} · {game.id}"
+            place.mkdir(parents=True, exist_ok=True)
+            with cast(PeftModel, agent.model).disable_adapter() if name == "base" else nullcontext():
+                policy = replace(agent, temperature=way)
+                play_logged(game, policy, keys, place, title, batched=True, batch_size=BATCH, show_progress=show_progress)
+            logged, _ = read_log(place / LOG, game.id)
+            ways.append([logged[index] for index in range(len(keys))])
+        played.append(Played(name, *ways))
     return played
 
 

@@ -113,7 +113,8 @@ def test_a_model_that_its_weights_can_hold_passes_and_a_larger_one_does_not() ->
     config = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "vocab_size": 151936}
     check_config(config, "it", 6_170_000_000)
     check_config({"text_config": config}, "it", 6_170_000_000)
-    for inside in (config, {"text_config": config}):
+    gpt2 = {"n_embd": 32, "n_inner": None, "n_layer": 10**7, "vocab_size": 300}
+    for inside in (config, {"text_config": config}, gpt2, {"d_model": 32, "ffn_dim": 10**9, "num_hidden_layers": 2}):
         with pytest.raises(UserError, match="far larger than its weights"):
             check_config(inside, "it", 60_000_000)
 

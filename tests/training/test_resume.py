@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,14 +15,18 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from msgrpo_hub.agent import Policy
+from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import episode_seed, make_game
+from msgrpo_hub.evaluation import runner
+from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training import TrainConfig, train
+from msgrpo_hub.storage import run_files
+from msgrpo_hub.training import TrainConfig, summary, train
 from msgrpo_hub.training.config import fingerprint, preset, stored_config, to_toml
 from msgrpo_hub.training.machine import choose_threads, read_provenance
-from msgrpo_hub.training.run_folder import RunFolder, digest_of, locked
+from msgrpo_hub.training.run_folder import RunFolder, digest_of
 from tests.files import hashes, once, sha256
 from tests.training.runs import WEIGHTS, assert_same_run, metrics, resumed, summary_of, updates_safe
 
@@ -52,7 +56,7 @@ MOMENTS: dict[str, list[tuple[str, Moment, int]]] = {
     ],
     "the end": [
         ("after the last update", ("_finish", "call", 1), 6),
-        ("in the final evaluation", ("play_test", "call", 1), 6),
+        ("in the final evaluation", ("append_episodes", "return", 2), 6),
         ("before the summary is in place", ("write_json.<locals>.<lambda>", "return", 2), 6),
     ],
 }
@@ -69,6 +73,36 @@ def test_a_run_killed_at_certain_moments_resumes_bit_for_bit(
     done = resumed(msgrpo, tmp_path / "run")
     assert done.code == 0, done.err
     assert_same_run(tmp_path / "run", finished_run)
+
+
+def test_a_run_killed_in_its_final_test_keeps_the_episodes_that_it_has_played(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It plays 10 episodes four times: base and adapter, each sampled and greedy, in batches of 4."""
+    monkeypatch.setattr(summary, "BATCH", 4)
+    batches, stored = list[int](), run_files.append_episodes
+
+    def killed_in_the_seventh(*given: Any) -> None:
+        if sum(batches) > 24 and not (tmp_path / "again").exists():
+            raise KeyboardInterrupt
+        stored(*given)
+
+    def counted(game: Game, policy: Policy, keys: Sequence[tuple[int, int]], *given: Any, **how: Any) -> list[Episode]:
+        batches.append(len(keys))
+        return play_episodes(game, policy, keys, *given, **how)
+
+    monkeypatch.setattr(run_files, "append_episodes", killed_in_the_seventh)
+    monkeypatch.setattr(runner, "play_episodes", counted)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "run", show_progress=False)
+    assert batches == [4, 4, 2, 4, 4, 2, 4, 4]
+    (tmp_path / "again").touch()
+    done = train(config, tmp_path / "run", resume=True, show_progress=False)
+    assert batches[8:] == [4, 2, 4, 4, 2]
+    assert not (tmp_path / "run" / ".testing").exists()
+    whole = train(config, tmp_path / "whole", show_progress=False)
+    assert [done[name] for name in done["players"]] == [whole[name] for name in whole["players"]]
+    assert sha256(tmp_path / "run" / "test_episodes.parquet") == sha256(tmp_path / "whole" / "test_episodes.parquet")
 
 
 @pytest.mark.parametrize(
@@ -231,14 +265,6 @@ def test_whole_numbers_are_the_same_run_in_python_and_in_its_file(tmp_path: Path
     (tmp_path / "config.toml").write_text(to_toml(config))
     assert {type(getattr(config, name)) for name in floats} == {float}
     assert fingerprint(config) == fingerprint(stored_config(tmp_path / "config.toml"))
-
-
-def test_a_second_training_is_refused_until_the_first_ends(tmp_path: Path) -> None:
-    error = pytest.raises(UserError, match="is in use by another process: wait until that training ends")
-    with locked(tmp_path), error, locked(tmp_path):
-        pass
-    with locked(tmp_path):
-        pass
 
 
 # ---- rounding
