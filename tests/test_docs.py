@@ -14,6 +14,7 @@ import pytest
 
 from msgrpo_hub.cli import COMMANDS, parse
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.paired import POWER, SIZE, mcnemar_power
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.training.config import PRESETS
 from tests.test_imports import LAYERS, PACKAGE, ROOMS, SOURCES
@@ -118,6 +119,10 @@ def test_the_computed_tables_are_those_that_the_pages_show(monkeypatch: pytest.M
     assert [tables.with_tables(text) for text in texts] == texts, "run `python docs/tables.py`"
     marks = [name for path in PAGES for name in re.findall(r"<!-- table ([\w-]+): python docs", path.read_text(encoding="utf-8"))]
     assert sorted(marks) == sorted(tables.TABLES)
+    for n, rate, family in ((50, 0.1, 6), (50, 0.5, 6), (100, 0.5, 38)):  # players whose successes are independent
+        other = rate + float(tables._detectable(n, rate, family))
+        power = [mcnemar_power(n, rate * (1 - high), (1 - rate) * high, SIZE / family) for high in (other - 0.01, other + 0.01)]
+        assert power[0] < POWER < power[1]
 
 
 def test_the_site_has_one_line_for_every_file_of_the_package(assemble: ModuleType) -> None:

@@ -2,6 +2,9 @@
 
 The same seed gives both players the same board, so the effect of the board cancels in the difference. The tests are exact, or
 Monte Carlo versions of exact tests: rewards have few distinct values, for which a normal approximation misleads.
+
+Sign flips test whether the players are exchangeable, so they also reject equal means of another shape, such as rare large gains.
+(Studentised, they are the same test: Σ d² has no signs.) A verdict is about means: the interval must not include 0 either.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from msgrpo_hub.evaluation.statistics import RESAMPLES, Floats, Interval, Range, mean_interval, wilson
+from msgrpo_hub.evaluation.statistics import RESAMPLES, WILSON, Floats, Interval, Range, mean_interval, wilson
 
 SIZE = 0.05
 """The family-wise error rate: how often a family of comparisons of equal players gives any verdict."""
@@ -54,7 +57,7 @@ class Comparison:
     detectable: float | None
     """The smallest difference that n pairs find with probability 0.8 in this family (see `detectable`); None if none."""
     verdict: Verdict = "inconclusive"
-    """Whether b is better than a by `p_adjusted`. "inconclusive" does not mean "equal"."""
+    """Whether b is better than a by `p_adjusted` and the interval. "inconclusive" does not mean "equal"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +189,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def with_verdicts(family: Sequence[T]) -> list[T]:
-    """Comparisons with `p_adjusted` and `verdict`, after Holm's correction over all of them."""
+    """Comparisons with `p_adjusted` and `verdict`, after Holm's correction over all of them.
+
+    McNemar's test, and the permutation of seeds, need no interval.
+    """
     compared, found = cast(Sequence[Any], family), []
     for one, p in zip(compared, holm([one.p for one in compared]), strict=True):
-        verdict = "inconclusive" if p >= SIZE else "better" if one.difference > 0 else "worse"
+        unclear = one.interval and one.interval.rule != WILSON and one.interval.low <= 0 <= one.interval.high
+        verdict = "inconclusive" if p >= SIZE or unclear else "better" if one.difference > 0 else "worse"
         found.append(replace(one, p_adjusted=p, verdict=verdict))
     return found
 

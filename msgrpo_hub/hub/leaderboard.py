@@ -97,8 +97,8 @@ def place(folder: Path) -> str:
 
 
 def read_folder(path: Path, only: Collection[Path] | None = None) -> Leaderboard:
-    """Reads the runs under a folder, or only some of them. Raises `UserError` if there are none."""
-    folders = [file.parent for file in path.rglob(run_files.RESULTS) if (file.parent / run_files.CONFIG).exists()]
+    """Reads the runs under a folder, or only some of them; one that lacks a file is refused. Raises `UserError` without runs."""
+    folders = {file.parent for name in (*FILES, run_files.LOG) for file in path.rglob(name)}
     runs = {str(folder.relative_to(path)): folder for folder in folders if only is None or folder in only}
     if not runs:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` wrote")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +16,7 @@ import numpy.typing as npt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS, OverSeeds, over_seeds
 from msgrpo_hub.evaluation.tables import aligned
-from msgrpo_hub.fields import check
+from msgrpo_hub.fields import Range, check
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.seed_curves import SeedLines
@@ -56,7 +58,7 @@ def find_variants(folders: Iterable[Path]) -> list[Variant]:
     """The runs in some folders as variants, named by their folder: the runs in `seed-0`, `seed-1`, … are one, any other is alone.
 
     Raises:
-        UserError: a folder holds no run, or the runs of a variant differ in more than their seed.
+        UserError: a folder holds no run, the runs of a variant differ in more than their seed, or a metric is damaged.
     """
     paths: dict[Path, None] = {}
     for folder in folders:
@@ -70,6 +72,7 @@ def find_variants(folders: Iterable[Path]) -> list[Variant]:
         own, place = RunFolder(path), path.parent if SEED.fullmatch(path.name) else path
         summary = read_summary(own.summary) if own.summary.exists() else None
         run = SeedRun(folder=path, config=stored_config(own.config), metrics=read_metrics(own.metrics), summary=summary)
+        check_metrics(run)
         runs = groups.setdefault(place, {})
         if run.config.seed in runs or any(settings(run.config) != settings(other.config) for other in runs.values()):
             raise UserError(f"{str(place)!r} holds runs that differ in more than their seed: expected one per seed")
@@ -80,6 +83,24 @@ def find_variants(folders: Iterable[Path]) -> list[Variant]:
         finished = {seed: run.summary for seed, run in runs.items() if run.summary is not None}
         variants.append(Variant(name=os.path.relpath(place, above), runs=runs, finished=finished))
     return variants
+
+
+def check_within(name: str, value: object, bounds: tuple[float, float], where: str) -> None:
+    """Raises `UserError` unless a stored mean is a number between its bounds, up to rounding."""
+    check(name, round(value, 9) if isinstance(value, float) else value, Annotated[float, Range(*bounds)], where)
+
+
+def check_metrics(run: SeedRun) -> None:
+    """Raises `UserError` for a metric that no run has: a reward beyond its game, a share beyond 0 and 1, a negative time."""
+    lows, highs = zip(*(return_range(make_game(game)) for game in parse_games(run.config.game)), strict=True)
+    bounds = {"reward": (min(lows), max(highs)), "seconds": (0.0, math.inf)}
+    bounds |= dict.fromkeys(("success", "unreadable", "truncated", "illegal"), (0.0, 1.0))
+    for line in run.metrics:
+        where = f" in update {line['update']:g} of {str(run.folder / 'metrics.jsonl')!r}"
+        for name in dict.fromkeys(["teacher_reward" if "teacher_reward" in line else "reward", *line]):
+            kind = re.split("[_/]", name.removeprefix("validation_").removeprefix("teacher_"))
+            if kind[0] in bounds and kind[-1] != "std":
+                check_within(name, line.get(name), bounds[kind[0]], where)
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:
@@ -115,9 +136,9 @@ def figures(summaries: Mapping[int, Summary], player: str = "adapter") -> dict[s
             continue
         for name in FIGURES:
             values = {seed: own[game][player].get(name) for seed, own in tables.items()}
-            for value in values.values():
-                check(name, value, float, " in the results of a run")
             bounds = (0.0, 1.0) if name.startswith("success") else return_range(make_game(game))
+            for value in values.values():
+                check_within(name, value, bounds, " in the results of a run")
             found.setdefault(game, {})[name] = over_seeds(values, bounds)
     return found
 

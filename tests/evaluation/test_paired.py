@@ -254,6 +254,17 @@ def test_holm_holds_the_familywise_level() -> None:
     assert wrong == pytest.approx(1 - (1 - 0.05 / 5) ** 5, abs=error(0.05, 5000))
 
 
+def test_equal_means_of_other_shapes_get_a_verdict_in_1_of_20_comparisons() -> None:
+    """50 small losses without the rare gain that balances them have a small p."""
+    rng, shapes = np.random.default_rng(0), [((0.98, -0.02), (0.02, 0.98)), ((0.9, -0.1), (0.1, 0.9)), ((0.75, -1), (0.25, 3))]
+    for (often, small), (seldom, large) in shapes:
+        found = [
+            compare_paired(np.zeros(50), rng.choice([small, large], 50, p=[often, seldom]), seed, bounds=(-5.0, 5.0))
+            for seed in range(100)
+        ]
+        assert sum(one.verdict != "inconclusive" for one in found) <= 100 * (0.05 + error(0.05, 100))
+
+
 # ---- ranks
 
 

@@ -20,7 +20,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.evaluation.tables import results_table
-from msgrpo_hub.evaluation.verify import NOT_CHECKED, checked_run
+from msgrpo_hub.evaluation.verify import FILES, NOT_CHECKED, checked_run
 from msgrpo_hub.hub.leaderboard import as_json, as_markdown, read_leaderboard
 from msgrpo_hub.players.registry import SCRIPTED, Player
 from tests.examples import examples
@@ -133,6 +133,14 @@ def test_a_run_that_does_not_replay_is_not_listed(
     [why] = board.refused.values()
     assert words in why
     assert re.fullmatch(r"[\w .,:;()+=/'-]{1,320}", why.replace("?", ""), re.ASCII)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_that_lacks_a_file_is_not_left_out_in_silence(name: str, played: Path, tmp_path: Path) -> None:
+    files = one_run(played)
+    write_files(tmp_path, {path: content for path, content in files.items() if not path.endswith(name)})
+    board = read_leaderboard(tmp_path)
+    assert (board.results, [*board.refused.values()]) == ((), [f"it has no {name}"])
 
 
 def test_refused_runs_of_a_dataset_are_reported_and_the_others_listed(loopback: Loopback, played: Path) -> None:

@@ -53,6 +53,27 @@ def test_a_folder_of_seeds_is_a_variant_and_any_other_run_is_one(snakes: Path, t
         find_variants([tmp_path / "sets"])
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("reward", 1e300, "reward = 1e.300 in update 2 of .*metrics.jsonl'"),
+        ("reward", None, "reward = None in update 2 of .*expected float"),
+        ("validation_reward", float("nan"), "validation_reward = nan"),
+        ("success", 7.0, "expected at most 1"),
+        ("seconds_acting", -1.0, "expected at least 0"),
+    ],
+)
+def test_metrics_that_no_run_has_are_not_drawn(name: str, value: float | None, words: str, tmp_path: Path) -> None:
+    file = write_run(tmp_path / "run", 0) / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines[1][name] = value
+    if value is None:
+        del lines[1][name]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(UserError, match=words):
+        find_variants([tmp_path])
+
+
 def test_the_siblings_of_a_run_differ_from_it_in_their_seed_only(snakes: Path, tmp_path: Path) -> None:
     assert [*siblings(snakes / "aaw" / "seed-2")] == [0, 1, 2, 3]
     assert siblings(write_run(tmp_path / "alone", 0)) == {}
