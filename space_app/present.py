@@ -77,14 +77,14 @@ def judgements(answers: Mapping[str, dict[str, Any]]) -> str:
 
 def judgement(found: dict[str, Any]) -> str:
     """The verdict on an agent with changed rules, and the figures behind it."""
-    titles = (("own", "as written"), ("control", "with a sentence that says nothing"), ("changed", "in your words"))
+    titles = (("own", "as written"), ("control", "with a neutral sentence"), ("changed", "in your words"))
     rows = "".join(
         f'<tr><th scope="row">{title}</th><td>{number(found[side]["per_game"], 2)}</td>'
         f"<td>{100 * found[side]['unreadable']:.0f} %</td></tr>"
         for side, title in titles
     )
-    both = (found["difference"], found["disturbance"])
-    signed = [f"{'+' if each['mean'] > 0 else ''}{number(each['mean'], 2)} {interval(each)}" for each in both]
+    compared = (found["difference"], found["change"], found["disturbance"])
+    signed = [f"{'+' if each['mean'] > 0 else ''}{number(each['mean'], 2)} {interval(each)}" for each in compared]
     return (
         f"{progress(found)}"
         f'<p class="verdict"><b class="word">{escape(found["verdict"].capitalize())}.</b> {escape(found["sentence"])}</p>'
@@ -92,8 +92,8 @@ def judgement(found: dict[str, Any]) -> str:
         '<thead><tr><th scope="col">The agent, on the same starts</th>'
         '<th scope="col">Apples or goals per game</th><th scope="col">Unparsed replies</th></tr></thead>'
         f"<tbody>{rows}</tbody></table>"
-        f'<p class="count">Your words against a sentence that says nothing: {signed[0]}. '
-        f"That sentence against the game as written: {signed[1]}.</p>"
+        f'<p class="count">Your words against neutral sentences: {signed[0]}; against the game as written: {signed[1]}. '
+        f"Neutral sentences against the game as written: {signed[2]}.</p>"
     )
 
 

@@ -1,7 +1,7 @@
 """The Rules tab: the same game in other words. Does the agent read the rules, or follow a habit?
 
-Only the prompt changes. The agent plays the same starts with the game's own words, with an irrelevant sentence, and with the
-words of the visitor.
+Only the prompt changes. The agent plays the same starts with the game's own words, with neutral sentences, and with the words
+of the visitor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import players
 import replay
 from compare import batches
-from verdicts import Arms, Asked, Expected, judged
+from verdicts import NEUTRAL, Arms, Asked, Expected, judged
 
 from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games import GAMES, Variant, episode_seed, make_game
@@ -120,18 +120,19 @@ def reworded_game(game: str, instructions: str, rules: str, names: Sequence[str]
     return Variant(own, f"{own.id}:told", names=changed, instructions=text, rules=tuple(lines.splitlines()))
 
 
-def control_game(game: str, told: Variant) -> Variant:
-    """Returns the game with as many other words as the visitor's, in the same places, that say nothing about it.
+def control_games(game: str, told: Variant) -> list[Variant]:
+    """Returns the game with as many other words as the visitor's, in the same places, for each of the neutral sentences.
 
     The length and the place of new words disturb a small model as much as their meaning.
     """
-    own, variant = registered_game(game), make_game(f"{game}:irrelevant-sentence")
-    assert isinstance(variant, Variant)
-    instructions = _irrelevant(told.instructions, own.instructions, variant.sentence)
+    own, games = registered_game(game), []
     longer = len("\n".join(told.rules)) - len("\n".join(own.rules))
-    added = max(round(longer / len(variant.sentence)), int(instructions == own.instructions))  # at least one sentence in all
-    rules = (*own.rules[:-1], *[variant.sentence] * added, own.rules[-1])
-    return Variant(own, f"{own.id}:control", instructions=instructions, rules=rules)
+    for sentence in NEUTRAL:
+        instructions = _irrelevant(told.instructions, own.instructions, sentence)
+        added = max(round(longer / len(sentence)), int(instructions == own.instructions))  # at least one sentence in all
+        rules = (*own.rules[:-1], *[sentence] * added, own.rules[-1])
+        games.append(Variant(own, f"{own.id}:control", instructions=instructions, rules=rules))
+    return games
 
 
 def _irrelevant(told: str, own: str, sentence: str) -> str:
@@ -150,7 +151,7 @@ def _irrelevant(told: str, own: str, sentence: str) -> str:
 def change_rules(
     game: str, seed: int, player: str, instructions: str, rules: str, names: list[str], expected: Expected, episodes: int
 ) -> Iterator[dict[str, Any]]:
-    """Plays the same starts with the game's own words, with an irrelevant sentence, and with other words.
+    """Plays the same starts with the game's own words, with neutral sentences in turn, and with other words.
 
     Yields the scores so far, about every 25 starts.
 
@@ -167,8 +168,9 @@ def change_rules(
     Yields:
         `film` (the replay of the first start with the game's own words and with yours); `told` (the new prompt); `episodes` and
         `wanted`; `own`, `control` and `changed`, each with the apples eaten or goals reached per game (`per_game`) and the share
-        of unparsed replies (`unreadable`); `difference` (changed − control) and `disturbance` (control − own), with interval and
-        p; `verdict` and the `sentence` that explains it.
+        of unparsed replies (`unreadable`); `difference` (changed − control), `change` (changed − own) and `disturbance` (control
+        − own), with interval and p; `by_sentence` (`difference` after each neutral sentence); `verdict` and the `sentence` that
+        explains it.
     """
     own, told = registered_game(game), reworded_game(game, instructions, rules, names)
     first, wanted = players.number(seed), players.number(episodes, 1, MOST_STARTS, "number of episodes")
@@ -182,13 +184,17 @@ def change_rules(
         changed=bool(told.names) or (told.instructions, told.rules) != (own.instructions, own.rules),
     )
     arms = Arms(own=[], control=[], changed=[])
-    worded = ((own, arms.own), (control_game(game, told), arms.control), (told, arms.changed))
+    neutral = control_games(game, told)
     shown: replay.Data | None = None
     with players.line(player).place():
         for batch in batches(first, wanted, [player]):
             seeds = [episode_seed(own.id, "test", number) for number in batch]
-            for each, played in worded:
+            for each, played in ((own, arms.own), (told, arms.changed)):
                 played += players.play(player, each, seeds)
+            turns = [(number - first) % len(neutral) for number in batch]  # start after start, another sentence
+            of_turn = {turn: [seed for seed, its in zip(seeds, turns, strict=True) if its == turn] for turn in turns}
+            parts = {turn: iter(players.play(player, neutral[turn], some)) for turn, some in of_turn.items()}
+            arms.control.extend(next(parts[turn]) for turn in turns)
             titled = {"as written": (own, arms.own), "in your words": (told, arms.changed)}
             tracks = [replay.player_data(of, player, arm[0]) | {"player": title} for title, (of, arm) in titled.items()]
             shown = shown or replay.combine(first, tracks)

@@ -275,10 +275,10 @@ def rules_tab() -> None:
     grey_when_changed(inputs, "rules-stage")
     note(
         "Only the words change; the game, its random numbers and its rewards stay. The score counts rewards collected: apples "
-        "eaten, or the goal reached. Any new text disturbs a small model. So each start is also played with *The weather is nice "
-        "today.* in the place of your words, repeated to the same length. The verdict rests on the 95 % interval of the "
-        "difference from that. *Trained on a trap too* has learned the words that the page opens with. With other words of the "
-        "same meaning it may fail: try *avoid the goal*."
+        "eaten, or the goal reached. Any new text disturbs a small model. So each start is also played with a sentence such as "
+        "*The train arrives at noon.* in the place of your words, repeated to the same length; five sentences take turns. A "
+        "verdict needs 95 % intervals that separate your words from these and from the game's own. *Trained on a trap too* has "
+        "learned the words that the page opens with. With other words of the same meaning it may fail: try *avoid the goal*."
     )
 
 

@@ -1,7 +1,8 @@
 """The verdict on an agent's play under three prompts: it follows the words, it keeps its habit, or neither shows.
 
 The prompts are the game's own words, the visitor's words, and a control: as many other words as the visitor's, in the same
-places, that say nothing about the game. Any new words may disturb a small model, so the visitor's words are compared with it.
+places, that say nothing about the game. Any new words may disturb a small model, and some sentences more than others. So a
+verdict needs a difference from the game's own words, from the control, and in the same direction after each of its sentences.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ RARE = 0.1
 
 MOST_UNPARSED = 0.5
 """Share of unparsed replies above which an agent does not play, as on the leaderboard."""
+
+NEUTRAL = (
+    "My neighbour has a red bicycle.",
+    "Paris is the capital of France.",
+    "The library opens at nine.",
+    "An old clock hangs on the wall.",
+    "The train arrives at noon.",
+)
+"""The sentences of the control. The starts take them in turn."""
 
 Expected = Literal["less", "same"]
 
@@ -48,6 +58,7 @@ class Arms:
 
     own: list[Episode]
     control: list[Episode]
+    """One with each neutral sentence in turn."""
     changed: list[Episode]
 
 
@@ -62,9 +73,12 @@ def judged(asked: Asked, arms: Arms) -> dict[str, Any]:
         each = counts[name] = [sum(step.reward > 0 for step in episode.steps) for episode in episodes]  # apples, or the goal
         unparsed = sum(episode.unreadable for episode in episodes) / max(sum(len(episode.steps) for episode in episodes), 1)
         found[name] = {"per_game": sum(each) / len(each), "unreadable": unparsed}
-    for name, (a, b) in {"difference": ("control", "changed"), "disturbance": ("own", "control")}.items():
+    sides = {"difference": ("control", "changed"), "change": ("own", "changed"), "disturbance": ("own", "control")}
+    for name, (a, b) in sides.items():
         compared = compare_paired(counts[a], counts[b], seed=0, bounds=bounds)
         found[name] = {"mean": compared.difference, **ends(compared.interval), "p": compared.p}
+    gains = [b - a for a, b in zip(counts["control"], counts["changed"], strict=True)]
+    found["by_sentence"] = [sum(of) / len(of) for k in range(len(NEUTRAL)) if (of := gains[k :: len(NEUTRAL)])]
     found["verdict"], found["sentence"] = verdict(asked, found)
     return found
 
@@ -88,26 +102,32 @@ def verdict(asked: Asked, found: dict[str, Any]) -> tuple[str, str]:
             "Even with the game's own words it almost never eats an apple or reaches the goal, so a change would not show.",
         )
     if control["per_game"] < RARE:
-        return "disturbed by any words", "A sentence that says nothing about the game already stops it."
-    low, high = found["difference"]["low"], found["difference"]["high"]  # there is an interval: at least 30 starts, and bounds
-    half, no_sign, habit = -control["per_game"] / 2, "no sign either way", "keeps its habit"
+        return "disturbed by any words", "Sentences that say nothing about the game already stop it."
+    # there are intervals: at least 30 starts, and bounds
+    both = [(found["difference"], control["per_game"]), (found["change"], own["per_game"])]
+    falls = all(each["high"] < 0 for each, _ in both) and max(found["by_sentence"]) < 0
+    rises = all(each["low"] > 0 for each, _ in both) and min(found["by_sentence"]) > 0
+    halved = falls and all(each["high"] < -usual / 2 for each, usual in both)
+    keeps = all(each["low"] > -usual / 2 for each, usual in both)
+    habit, unclear = "keeps its habit", "no difference shown"
+    others, apart = "with the game's own words and after neutral sentences", "The intervals do not separate its play"
     if asked.expected == "less":  # the words forbid the rewards
-        if high < half:
-            return "follows the words", "It collects less than half of what it does after a sentence that says nothing."
-        if high < 0:
-            return "follows in part", "It collects less than after a sentence that says nothing, but not clearly less than half."
-        if low > half:
-            return habit, "Told not to, it still collects more than half of what it does after a sentence that says nothing."
-        return no_sign, "That it collects less than after a sentence that says nothing is not shown, nor that it reads."
+        if halved:
+            return "follows the words", f"It collects less than half of what it does {others}."
+        if falls:
+            return "follows in part", f"It collects less than {others}, but not clearly less than half."
+        if keeps:
+            return habit, f"Told not to, it still collects more than half of what it does {others}."
+        return unclear, f"{apart} from both half and all of what it collects {others}."
     if asked.renamed:  # the actions have new names
-        if low > half:
+        if keeps:
             sentence = "It acts by the new names, which only the words tell, and keeps more than half of its play."
             return "follows the words", sentence
-        if high < half:
+        if halved:
             return habit, "It answers, but loses more than half of its play: it does not act by the new names."
-        return no_sign, "It loses about half of its play: more starts may tell."
-    if high < 0:
-        return "disturbed by the words", "It plays worse than after a sentence that says nothing."
-    if low > 0:
-        return "helped by the words", "It plays better than after a sentence that says nothing."
-    return no_sign, "No difference from its play after a sentence that says nothing is shown: it may read nothing."
+        return unclear, f"{apart} from about half of that {others}: more starts may tell."
+    if falls:
+        return "disturbed by the words", f"It plays worse than {others}, whichever of these."
+    if rises:
+        return "helped by the words", f"It plays better than {others}, whichever of these."
+    return unclear, f"{apart} from that {others}: it may read nothing."

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,8 +81,11 @@ def add_curves(parser: argparse.ArgumentParser) -> None:
     """Draw runs together: each training seed's line, and the mean of each variant with a 95 % interval over its seeds. A
     variant is a folder of `msgrpo train --seeds`, or one run."""
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a run, or a folder of runs at any depth")
-    parser.add_argument("--x", choices=("updates", "episodes", "seconds"), default="updates", help="the x axis. Default: updates")
-    text = "the figure, .png or .svg. Default: seed-curves.png in the common folder"
+    choices = ("updates", "episodes", "tokens", "processor-seconds", "seconds")
+    parser.add_argument("--x", choices=choices, default="updates", help="the x axis. Default: updates")
+    text = (
+        "the figure, .png or .svg. Default: seed-curves.png in the common folder, or seed-curves-2.png if that exists, and so on"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help=text)
     add_json(parser, "print the figures over the seeds as JSON")
 
@@ -92,7 +96,9 @@ def run_curves(options: argparse.Namespace) -> None:
     from msgrpo_hub.training.seeds import X_AXES, data_of, find_variants, seed_lines, seed_table
 
     variants = find_variants(options.folders)
-    output = options.output or Path(os.path.commonpath([folder.resolve() for folder in options.folders]), "seed-curves.png")
+    above = Path(os.path.commonpath([folder.resolve() for folder in options.folders]))
+    free = (path for number in count(1) if not (path := above / f"seed-curves{-number if number > 1 else ''}.png").exists())
+    output = options.output or next(free)
     kind = output.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg") or output.is_dir() or not output.parent.is_dir():
         raise UserError(f"--output {str(output)!r}: expected the name of a file in a folder that exists, ending in .png or .svg")
@@ -101,4 +107,6 @@ def run_curves(options: argparse.Namespace) -> None:
         write_atomically(output, partial(plot_seed_curves, lines, x_label=X_AXES[options.x][0], kind=kind))
     data = {"figure": str(output), "variants": [data_of(variant) for variant in variants]}
     show(data, f"{seed_table(variants)}\n\n{output}".strip(), as_json=options.json)
+    if options.x == "seconds":
+        print(f"The x axis has {' '.join(X_AXES['seconds'][0].split())}", file=sys.stderr)
     print_next(f"open {shlex.quote(str(output))}")

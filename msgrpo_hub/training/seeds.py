@@ -207,8 +207,16 @@ def seed_table(variants: Sequence[Variant]) -> str:
 X_AXES: dict[str, tuple[str, Callable[[SeedRun], Iterable[float]]]] = {
     "updates": ("updates", lambda run: [line["update"] for line in run.metrics]),
     "episodes": ("training episodes", lambda run: [run.config.episodes(int(line["update"])) for line in run.metrics]),
+    "tokens": (
+        "sampled tokens",
+        lambda run: np.cumsum([round(line.get("tokens_per_second", 0) * line["seconds_acting"]) for line in run.metrics]),
+    ),
+    "processor-seconds": (
+        "processor seconds of sampling and training",
+        lambda run: np.cumsum([line["processor_seconds"] for line in run.metrics]),
+    ),
     "seconds": (
-        "seconds of sampling and training",
+        "wall seconds of sampling and training\n(other programs slow a run down: compare only runs that had the machine alone)",
         lambda run: np.cumsum([line["seconds_acting"] + line["seconds_training"] for line in run.metrics]),
     ),
 }
@@ -216,7 +224,10 @@ X_AXES: dict[str, tuple[str, Callable[[SeedRun], Iterable[float]]]] = {
 
 
 def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
-    """The rewards of a variant on its first game: in training, in validation, and in the final test. `x` is from `X_AXES`."""
+    """The rewards of a variant on its first game: in training, in validation, and in the final test. `x` is from `X_AXES`.
+
+    Raises `UserError` if a run has not measured `x`.
+    """
     config = next(iter(variant.runs.values())).config
     game, *others = parse_games(config.game)
     summaries = variant.finished
@@ -226,8 +237,11 @@ def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
         for seed, run in variant.runs.items():
             values = np.array([line.get(f"{metric}/{game}" if others else metric, np.nan) for line in run.metrics], np.float64)
             seen = np.isfinite(values)
-            if run.metrics:
-                found[seed] = (np.array([*X_AXES[x][1](run)], np.float64)[seen], values[seen])
+            try:
+                if run.metrics:
+                    found[seed] = (np.array([*X_AXES[x][1](run)], np.float64)[seen], values[seen])
+            except KeyError as error:
+                raise UserError(f"{str(run.folder)!r} has no {error} in metrics.jsonl: expected another --x") from error
         return found
 
     players = tables_of(next(iter(summaries.values()))).get(game, {}).get("players", []) if summaries else []

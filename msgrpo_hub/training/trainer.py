@@ -86,7 +86,7 @@ class Trainer:
     def update(self, index: int) -> Update:
         """Update number `index`, from 1: plays the groups, credits their steps, selects episodes and learns from them."""
         # 1) G episodes from each initial state; in a taught update the teacher plays one
-        started, config = time.monotonic(), self.config
+        started, processor, config = time.monotonic(), time.process_time(), self.config
         taught = index <= config.taught
         with without_adapter(self.model) if taught else nullcontext():  # a teacher's thoughts come from the base model
             groups = self.act(self.starts.of_update(index), self.teacher if taught else None)
@@ -125,7 +125,8 @@ class Trainer:
         else:
             played = play_metrics(groups, plan.returns, plan.step_advantages, acted - started, len(self.starts.games))
             measured = {"temperature": self.temperature, **played}
-        cost = {"seconds_training": time.monotonic() - acted, "memory_mb": memory_mb(self.model.device.type)}
+        cost = {"seconds_training": time.monotonic() - acted, "processor_seconds": time.process_time() - processor}
+        cost["memory_mb"] = memory_mb(self.model.device.type)
         metrics = {"update": float(index), **measured, **learned, **cost}
         return Update(index=index, groups=groups, selection=plan, metrics=metrics)
 

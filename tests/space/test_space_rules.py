@@ -8,6 +8,7 @@ from typing import Any
 import players
 import pytest
 import rules
+from verdicts import NEUTRAL
 
 from msgrpo_hub.agent import Prompt, build_prompt
 from msgrpo_hub.games import GAMES, Variant, episode_seed, make_game, stream
@@ -56,21 +57,39 @@ def test_control_characters_are_left_out_and_lines_are_kept() -> None:
     assert (game.instructions, game.rules) == ("go[2J on", ("one", "two"))
 
 
-def control(instructions: str, lines: str, names: list[str]) -> Any:
-    return rules.control_game(SOLO, rules.reworded_game(SOLO, instructions, lines, names))
+def controls(instructions: str, lines: str, names: list[str]) -> list[Any]:
+    return list(rules.control_games(SOLO, rules.reworded_game(SOLO, instructions, lines, names)))
 
 
 def test_the_control_changes_as_much_in_the_same_places_and_says_nothing() -> None:
-    own, weather = rules.words(SOLO), "The weather is nice today."
-    poisoned = rules.control_game(SOLO, told(SOLO, "poisoned"))
-    assert poisoned.instructions == f"You steer a snake. {weather} {weather}"
-    assert poisoned.rules == make_game(SOLO).rules
-    renamed = control(own["instructions"], own["rules"], ["West", "South", "East", "North"])
-    assert (renamed.instructions, renamed.actions) == (own["instructions"], make_game(SOLO).actions)
-    assert renamed.rules == make_game(f"{SOLO}:irrelevant-sentence").rules
-    longer = control(own["instructions"], own["rules"] + "\n" + "x" * 80, [""] * 4)
-    assert longer.rules.count(weather) == 3
-    assert control(weather, own["rules"], own["names"]).instructions == weather  # a visitor's own words about the weather
+    own, solo = rules.words(SOLO), make_game(SOLO)
+    poisoned = rules.control_games(SOLO, told(SOLO, "poisoned"))
+    renamed = controls(own["instructions"], own["rules"], ["West", "South", "East", "North"])
+    longer = controls(own["instructions"], own["rules"] + "\n" + "x" * 80, [""] * 4)
+    for poison, names, lines, sentence in zip(poisoned, renamed, longer, NEUTRAL, strict=True):
+        assert poison.instructions == f"You steer a snake. {sentence} {sentence}"
+        assert poison.rules == solo.rules
+        assert (names.instructions, names.actions) == (solo.instructions, solo.actions)
+        assert names.rules == (*solo.rules[:-1], sentence, solo.rules[-1])
+        assert lines.rules.count(sentence) in (2, 3)
+    assert controls(NEUTRAL[0], own["rules"], own["names"])[0].instructions == NEUTRAL[0]  # a visitor's own words
+
+
+MEANINGLESS = (
+    *("Bread is baked early.", "Some birds sing before sunrise.", "This sentence is short.", "Seven is a prime number."),
+    *("The weather is nice today.", "The tea is still warm.", "Music was playing next door.", "Blue is a colour."),
+    *("Cats sleep most of the day.", "Rain fell all night."),
+)
+
+
+@pytest.mark.long
+def test_a_meaningless_sentence_has_a_verdict_at_most_once_in_twenty() -> None:
+    own = rules.words(LAKE)
+    places = [{"instructions": f"{own['instructions']} {each}"} for each in MEANINGLESS]
+    places += [{"rules": f"{own['rules']}\n{each}"} for each in MEANINGLESS]
+    asked = ({"game": LAKE, "seed": 0, "player": "lake", **own, **place, "episodes": 40} for place in places)
+    found = [list(rules.change_rules(**each))[-1]["verdict"] for each in asked]
+    assert found.count("no difference shown") >= 19, found
 
 
 @pytest.mark.parametrize("player", rules.OPENING_PLAYERS)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import replay
 from verdicts import Arms, Asked, Expected, judged
@@ -33,10 +34,10 @@ def judge(asked: Asked, own: list[Episode], control: list[Episode], changed: lis
     return judged(asked, Arms(own=own, control=control, changed=changed))
 
 
-def test_an_agent_that_loses_as_much_to_the_weather_as_to_poison_gives_no_sign_either_way() -> None:
+def test_an_agent_that_loses_as_much_to_neutral_words_as_to_poison_has_no_verdict() -> None:
     found = judge(READER, played("greedy"), played("random-safe"), played("random-safe"))
-    assert found["verdict"] == "no sign either way"
-    assert found["disturbance"]["high"] < 0  # the sentence about the weather costs it apples
+    assert found["verdict"] == "no difference shown"
+    assert found["disturbance"]["high"] < 0  # any sentence costs it apples
     assert found["difference"]["low"] < 0 < found["difference"]["high"]
     assert judge(READER, played("greedy"), played("greedy"), played("random"))["verdict"] == "follows the words"
 
@@ -72,14 +73,15 @@ def walks(goals: Sequence[int]) -> list[Episode]:
     [
         ("less", False, [1] * 60, [0] * 60, "follows the words"),
         ("less", False, [1] * 60, [1] * 48 + [0] * 12, "follows in part"),
-        ("less", False, [1, 0] * 15, [0, 1, 0] * 10, "no sign either way"),
+        ("less", False, [1, 0] * 15, [0, 1, 0] * 10, "no difference shown"),
         ("less", False, [1, 0] * 30, [1] * 60, "keeps its habit"),
-        ("same", False, [1] * 60, [1] * 60, "no sign either way"),
+        ("same", False, [1] * 60, [1] * 60, "no difference shown"),
         ("same", True, [1] * 60, [1] * 60, "follows the words"),
         ("same", True, [1] * 60, [0] * 60, "keeps its habit"),
-        ("same", True, [1] * 60, [1, 0] * 30, "no sign either way"),
+        ("same", True, [1] * 60, [1, 0] * 30, "no difference shown"),
         ("same", False, [1] * 60, [1] * 30 + [0] * 30, "disturbed by the words"),
-        ("same", False, [1, 0] * 30, [1] * 60, "helped by the words"),
+        ("same", False, [1, 0] * 30, [1] * 60, "no difference shown"),  # its own words do as well
+        ("same", False, [1] * 60, [1] * 40 + [1, 1, 1, 1, 0] * 4, "no difference shown"),  # worse than one sentence only
         ("less", False, [0] * 60, [0] * 60, "disturbed by any words"),
     ],
 )
@@ -88,6 +90,22 @@ def test_the_verdict_says_what_the_interval_says(
 ) -> None:
     asked = Asked(expected=expected, reads=True, renamed=renamed, changed=True)
     assert judge(asked, walks([1] * len(control)), walks(control), walks(changed))["verdict"] == word
+
+
+def test_words_better_than_the_own_and_the_neutral_ones_help() -> None:
+    same = Asked(expected="same", reads=True, renamed=False, changed=True)
+    assert judge(same, *[walks([1, 0] * 30)] * 2, walks([1] * 60))["verdict"] == "helped by the words"
+
+
+def test_one_of_many_agents_that_sentences_disturb_more_or_less_gets_a_verdict_on_meaningless_words() -> None:
+    """Success is 0.96 with the own words, and another share between 0.65 and 0.9 with each sentence."""
+    rng, given = np.random.default_rng(0), 0
+    same = Asked(expected="same", reads=True, renamed=False, changed=True)
+    for _ in range(100):
+        shares = rng.uniform(0.65, 0.9, 6)
+        arms = rng.random((3, 60)) < [[0.96] * 60, [*shares[:5]] * 12, [shares[5]] * 60]
+        given += judge(same, *map(walks, arms.astype(int).tolist()))["verdict"] != "no difference shown"
+    assert 0 < given <= 5
 
 
 def test_an_agent_that_hardly_ever_collects_shows_nothing() -> None:

@@ -54,7 +54,7 @@ def write_run(folder: Path, seed: int, updates: int = 20, done: int | None = Non
         if others:  # their rewards are 8 higher than the first game's
             of_first = {f"{key}/{first}": value for key, value in of_all.items()}
             of_all = {key: value + 8 * len(others) / (1 + len(others)) for key, value in of_all.items()} | of_first
-        times = {"seconds_acting": 1.0 + 0.1 * seed, "seconds_training": 0.5}
+        times = {"seconds_acting": 1.0 + 0.1 * seed, "seconds_training": 0.5, "processor_seconds": 0.7, "tokens_per_second": 30}
         append_metrics(run.metrics, {"update": float(index), **of_all, **times})
     if done is None:
         game = make_game(first)
