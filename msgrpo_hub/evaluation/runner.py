@@ -124,16 +124,9 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
         done = _stored(folder, config)  # by the process that held the lock
         if done is None or not done.complete:
             write_json(folder / run_files.CONFIG, config)
-            play_logged(
-                make_game(task),
-                player.policy,
-                suite.episode_keys(task),
-                folder,
-                f"{player.name[-30:]} · {task}",
-                batched=player.batched,
-                batch_size=batch_size,
-                prompt_format=asked_in(player, suite),
-            )
+            game, keys, title = make_game(task), suite.episode_keys(task), f"{player.name[-30:]} · {task}"
+            how = asked_in(player, suite), player.batched, batch_size
+            play_logged(game, player.policy, keys, folder, title, *how)
             _finish(folder, config)
             done = _stored(folder, config)
         assert done is not None
@@ -196,10 +189,9 @@ def play_logged(
     keys: Sequence[tuple[int, int]],
     folder: Path,
     title: str,
-    *,
-    batched: bool,
+    prompt_format: PromptFormat | None,
+    batched: bool = True,
     batch_size: int = BATCH,
-    prompt_format: PromptFormat | None = None,
     show_progress: bool = True,
 ) -> None:
     """Plays the episodes that are not in the log of a folder yet, in batches; `batched` is whether replies round by the batch."""

@@ -24,27 +24,26 @@ def hold(path: Path, busy: Callable[[], object]) -> Iterator[None]:
     its holder touches that every few seconds, and others take it after `SILENCE`. A holder that lost it is interrupted.
     """
 
-    def acquire(lock: BaseFileLock, patience: float) -> BaseFileLock:
-        try:
-            lock.acquire(timeout=patience)
-        except Timeout:
-            busy()
-            lock.acquire()
-        return lock
+    def lost(seen: LeaseCompromise) -> None:
+        if seen.reason == "owner-changed":
+            _thread.interrupt_main()
 
+    lock: BaseFileLock = FileLock(path, fallback_to_soft=False)
     try:
-        lock = acquire(FileLock(path, fallback_to_soft=False), 0)
+        lock.acquire(timeout=0)
+    except Timeout:
+        busy()
+        lock.acquire()
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        beside = path.with_name(f"{path.name}.alive")
-
-        def lost(seen: LeaseCompromise) -> None:
-            if seen.reason == "owner-changed":
-                _thread.interrupt_main()
-
-        lease = SoftFileLease(beside, lease_duration=SILENCE, poll_interval=SILENCE / 30, on_compromise=lost)
-        lock = acquire(lease, 1.2 * SILENCE)
+        beside, poll = path.with_name(f"{path.name}.alive"), SILENCE / 30
+        lock = SoftFileLease(beside, lease_duration=SILENCE, poll_interval=poll, on_compromise=lost)
+        try:
+            lock.acquire(timeout=1.2 * SILENCE)
+        except Timeout:
+            busy()
+            lock.acquire()
     try:
         yield
     finally:

@@ -70,8 +70,8 @@ def play_test(
             place, title = folder / game.id.replace(":", "-") / f"{name}-{way}", f"{name} at temperature {way:g} · {game.id}"
             place.mkdir(parents=True, exist_ok=True)
             with cast(PeftModel, agent.model).disable_adapter() if name == "base" else nullcontext():
-                policy = replace(agent, temperature=way)
-                play_logged(game, policy, keys, place, title, batched=True, batch_size=BATCH, show_progress=show_progress)
+                policy, how = replace(agent, temperature=way), (agent.prompt_format, True, BATCH, show_progress)
+                play_logged(game, policy, keys, place, title, *how)
             logged, _ = read_log(place / LOG, game.id)
             ways.append([logged[index] for index in range(len(keys))])
         played.append(Played(name, *ways))

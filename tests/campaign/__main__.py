@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -18,7 +19,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.victims import Stage, Victim
+import psutil
+
+from tests.campaign.victims import PATIENCE, Stage, Victim
 from tests.long import PACKAGES, package
 
 RESULTS = Path(__file__).with_name("kills.json")
@@ -34,15 +37,20 @@ def trial(victim: Victim, seed: int, place: Path) -> Trial:
     rng = random.Random(seed)
     moments = [rng.random() for _ in range(rng.choice((1, 1, 2)))]
     kills: list[dict[str, Any]] = []
+    orphans: list[psutil.Process] = []
     torn: list[str] = []
     while not kills:
         victim.prepare(place)
         for share in moments:
             running, began = victim.start(place), time.monotonic()
             time.sleep(share * victim.seconds)
+            with contextlib.suppress(psutil.NoSuchProcess, AttributeError):  # of two processes, the second may live on
+                orphans = psutil.Process(running.pid).children(recursive=True)
             running.send(signal.SIGKILL)
             seconds = time.monotonic() - began
             if running.wait().code == -signal.SIGKILL:  # else it ended before
+                _, alive = psutil.wait_procs(orphans, timeout=PATIENCE)
+                torn += [f"an orphan that lives on: {process.name()}" for process in alive]
                 kills.append({"share": round(share, 4), "seconds": round(seconds, 3), "safe": victim.safe(place)})
                 torn += [f"{name}, after the kill" for name in victim.torn(place)]
         moments = [SOONER * share for share in moments]

@@ -37,6 +37,16 @@ OF_THE_BASE = (
     "--threads 1 --save-rollouts"
 )
 """Some seconds with the built-in base."""
+ELSEWHERE = """
+import errno, fcntl, os, socket, sys
+from msgrpo_hub.cli import main
+from msgrpo_hub.storage import lock
+def flock(*given):
+    raise OSError(errno.ENOSYS, "this disk has no locks")
+fcntl.flock, lock.SILENCE, socket.gethostname = flock, 1.0, lambda: f"host-{os.getpid()}"
+main(sys.argv[1:])
+"""
+"""The `msgrpo` command on a disk without locks, each time on another host."""
 HUB_MODULES = ("msgrpo_hub.hub.adapters", "msgrpo_hub.hub.rollouts", "msgrpo_hub.hub.results", "msgrpo_hub.hub.bases")
 PATIENCE = 15.0
 """Seconds that the surviving process may wait for the killed one. Then the survivor is killed too, as torchrun does."""
@@ -175,6 +185,8 @@ def left_by_training(folder: Path) -> dict[str, object]:
 
     The curves show the seconds too, so only their presence counts. A checkpoint has a digest of its content.
     """
+    if seeds := sorted(folder.glob("seed-*")):
+        return {f"{run.name}/{name}": value for run in seeds for name, value in left_by_training(run).items()}
     left: dict[str, object] = {name: digest for name, digest in hashes(folder).items() if not name.startswith(".lock")}
     left |= {"curves.png": (folder / "curves.png").exists()}
     if (folder / "checkpoint.safetensors").exists():
@@ -246,18 +258,22 @@ class Stage:
 Maker = Callable[[Stage, str], Victim]
 
 
-def training(*more: str, base: bool = False, killed: slice | None = None) -> Maker:
-    """A training of a tiny model or of the built-in base, on two processes if `killed` says which of them get the signal."""
+def training(*more: str, base: bool = False, killed: slice | None = None, **how: Any) -> Maker:
+    """A training of a tiny model or of the built-in base, on two processes if `killed` says which of them get the signal.
+
+    `how` has a `program` instead of the command, or what is `safe`.
+    """
 
     def make(stage: Stage, name: str) -> Victim:
         arguments = OF_THE_BASE.split() if base else [*TRAINING.split(), "--model", stage.model, *more]
+        faults = {"program": program} if (program := TWO if killed else how.get("program")) else {}
 
         def start(place: Path) -> Running | TwoProcesses:
-            if killed is None:
-                return stage.commands.start(*arguments, "--output-dir", place)
-            return TwoProcesses(stage.commands.start(*arguments, "--output-dir", place, program=TWO), killed)
+            running = stage.commands.start(*arguments, "--output-dir", place, **faults)
+            return TwoProcesses(running, killed) if killed else running
 
-        return IntoFolder(name=name, start=start, left=left_by_training, safe=updates_safe, uninterrupted=stage.folder / name)
+        left, safe = {"left": left_by_training, "uninterrupted": stage.folder / name}, how.get("safe", updates_safe)
+        return IntoFolder(name=name, start=start, safe=safe, **left)  # type: ignore[arg-type]
 
     return make
 
@@ -302,5 +318,9 @@ VICTIMS: dict[str, Maker] = {
     "evaluation of the built-in base": evaluation("pocket --max-new-tokens 12 --batch-size 4", 8),
     "push of rollouts": push("rollouts", BASE, "ada/episodes", "dataset"),
     "training on two processes, both killed": training("--save-rollouts", killed=slice(None)),
+    "training of two seeds": training("--seeds", "0-1", safe=lambda folder: sum(map(updates_safe, folder.glob("seed-*")))),
+    "training on other hosts": training(program=ELSEWHERE),
+    "training on two threads": training("--threads", "2"),
+    "the final test of a training": training("--updates", "2", "--test-episodes", "150", safe=episodes_safe),
 }
 """Name → its maker. The seeds of a campaign take the victims in this order."""

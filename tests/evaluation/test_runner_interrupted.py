@@ -25,8 +25,8 @@ from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation.results import load_result
 from msgrpo_hub.evaluation.runner import missing_episodes, run_task
 from msgrpo_hub.evaluation.suites import Suite
-from msgrpo_hub.players.registry import Player, PlayerSettings, identify
-from tests.evaluation.played import FIRM, LAKE, MIXED, SLIPPERY, Talker, contents, talker
+from msgrpo_hub.players.registry import Player
+from tests.evaluation.played import LAKE, MIXED, SLIPPERY, Talker, contents, talker
 
 EIGHT = replace(LAKE, episodes=8)
 
@@ -192,33 +192,6 @@ def test_a_kill_inside_a_batch_that_determines_the_replies_changes_no_byte(tmp_p
         assert contents(folder) == expected
     assert len(kept) > 1
     assert any(number % 5 for number in kept)  # also in the middle of a batch
-
-
-@pytest.mark.lowest
-def test_the_built_in_base_stopped_inside_a_batch_continues_to_the_same_bytes(tmp_path: Path) -> None:
-    suite = Suite(name="mine", tasks=(FIRM,), episodes=4)
-    player = identify("pocket", PlayerSettings(max_new_tokens=32))
-    run_task(player, suite, FIRM, tmp_path / "whole")
-
-    class Stopped:
-        """The built-in base until its sixth turn."""
-
-        calls = 0
-
-        def caching(self) -> Any:
-            return player.policy.caching()  # type: ignore[attr-defined]
-
-        def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-            self.calls += 1
-            if self.calls == 6:
-                raise KeyboardInterrupt
-            return player.policy.complete(prompts, rngs)
-
-    with pytest.raises(KeyboardInterrupt):
-        run_task(replace(player, policy=Stopped()), suite, FIRM, tmp_path / "part")
-    assert 0 < len(missing_episodes(player, suite, FIRM, tmp_path / "part")) < 4
-    run_task(player, suite, FIRM, tmp_path / "part")
-    assert contents(tmp_path / "part") == contents(tmp_path / "whole")
 
 
 # ---- failures are not play

@@ -22,7 +22,6 @@ from msgrpo_hub.evaluation import runner
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.storage import run_files
 from msgrpo_hub.training import TrainConfig, summary, train
 from msgrpo_hub.training.config import fingerprint, preset, stored_config, to_toml
 from msgrpo_hub.training.machine import choose_threads, read_provenance
@@ -75,34 +74,28 @@ def test_a_run_killed_at_certain_moments_resumes_bit_for_bit(
     assert_same_run(tmp_path / "run", finished_run)
 
 
-def test_a_run_killed_in_its_final_test_keeps_the_episodes_that_it_has_played(
+def test_a_run_stopped_in_its_final_test_plays_only_the_unfinished_batches_again(
     config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It plays 10 episodes four times: base and adapter, each sampled and greedy, in batches of 4."""
-    monkeypatch.setattr(summary, "BATCH", 4)
-    batches, stored = list[int](), run_files.append_episodes
+    batches = list[int]()
 
-    def killed_in_the_seventh(*given: Any) -> None:
-        if sum(batches) > 24 and not (tmp_path / "again").exists():
-            raise KeyboardInterrupt
-        stored(*given)
-
-    def counted(game: Game, policy: Policy, keys: Sequence[tuple[int, int]], *given: Any, **how: Any) -> list[Episode]:
+    def stopped(game: Game, policy: Policy, keys: Sequence[tuple[int, int]], *given: Any, **how: Any) -> list[Episode]:
         batches.append(len(keys))
+        if len(batches) == 8:
+            raise KeyboardInterrupt
         return play_episodes(game, policy, keys, *given, **how)
 
-    monkeypatch.setattr(run_files, "append_episodes", killed_in_the_seventh)
-    monkeypatch.setattr(runner, "play_episodes", counted)
+    monkeypatch.setattr(summary, "BATCH", 4)
+    monkeypatch.setattr(runner, "play_episodes", stopped)
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "run", show_progress=False)
-    assert batches == [4, 4, 2, 4, 4, 2, 4, 4]
-    (tmp_path / "again").touch()
     done = train(config, tmp_path / "run", resume=True, show_progress=False)
-    assert batches[8:] == [4, 2, 4, 4, 2]
-    assert not (tmp_path / "run" / ".testing").exists()
+    assert batches == [4, 4, 2, 4, 4, 2, 4, 4, 4, 2, 4, 4, 2]
     whole = train(config, tmp_path / "whole", show_progress=False)
     assert [done[name] for name in done["players"]] == [whole[name] for name in whole["players"]]
     assert sha256(tmp_path / "run" / "test_episodes.parquet") == sha256(tmp_path / "whole" / "test_episodes.parquet")
+    assert not (tmp_path / "run" / ".testing").exists()
 
 
 @pytest.mark.parametrize(
