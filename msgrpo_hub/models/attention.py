@@ -1,13 +1,13 @@
 """Attention over a shared prefix: the keys and values of the rules exist once, and each row adds only its own.
 
 In a standard cache each row holds a copy of the rules, and every decoding step reads and extends all copies. Here a query
-attends to two parts in one softmax: the shared keys (without a batch dimension) and the keys of its row. Sampling keeps
-the shared prefix in a cache. Training computes the prefix in the same pass, so that gradients flow through it.
+attends to two parts in one softmax: the shared keys (without a batch dimension) and the keys of its row. Sampling computes the
+shared prefix once per version of the weights, training once per optimiser step, with gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
@@ -16,13 +16,19 @@ from peft import PeftModel
 from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import DynamicLayer
+
+from msgrpo_hub.models.devices import sixteen_bits
 
 # Shapes: U rows, H query heads, J key heads, Q queries, P shared keys, L own keys, D head dimension.
 
-ACTING = "msgrpo_shared_prefix"
-TRAINING = "msgrpo_tree"
-"""Names of the two implementations in transformers' attention interface."""
+SHARED = "msgrpo_shared_prefix"
+"""The name of `shared_prefix_attention` in transformers' attention interface."""
+
+States = dict[int, tuple[Tensor, Tensor]]
+"""Layer → keys and values of a prefix, (J, P, D) each."""
+MOST_SCORES = 2**25
+"""Number of attention scores of a layer above which a fused kernel computes them, which keeps none."""
 
 
 class RowLayer(DynamicLayer):
@@ -66,8 +72,8 @@ def attend(
 ) -> Tensor:
     """Softmax attention of each row over the shared keys and its own keys.
 
-    With several queries per row, the shared keys are copied to each row for one fused kernel. For single-token queries
-    (decoding steps) the copy would dominate, so matrix products read the shared keys in place.
+    Matrix products read the shared keys in place. Only if the scores would take too much memory (`MOST_SCORES`) are the shared keys
+    copied to each row for one fused kernel, whose backward pass is half as fast on a CPU.
 
     Args:
         query: (U, H, Q, D).
@@ -84,8 +90,8 @@ def attend(
         (U, H, Q, D).
     """
     rows, heads, queries, size = query.shape
-    groups = key.shape[1]
-    if queries != 1 and softcap is None:  # fused kernels have no softcap
+    groups, length = key.shape[1], key.shape[2] + (0 if shared is None else shared[0].shape[1])
+    if rows * heads * queries * length > MOST_SCORES and queries > 1 and softcap is None:  # fused kernels have no softcap
         if shared is not None:
             key, value = (
                 torch.cat([states.expand(rows, -1, -1, -1), own], 2) for states, own in zip(shared, (key, value), strict=True)
@@ -113,7 +119,7 @@ def attend(
     if sinks is not None:
         column = sinks.reshape(1, groups, -1, 1).expand(rows, -1, -1, queries).reshape(rows, groups, -1, 1)
         scores.append(column.to(scores[0].dtype))
-    whole = torch.softmax(torch.cat(scores, -1), -1, dtype=torch.float32).to(value.dtype)
+    whole = torch.softmax(torch.cat(scores, -1), -1).to(value.dtype)
     weights = whole.split([part.shape[-1] for part in scores], -1)
     mixed = weights[len(masks) - 1] @ value
     if shared is not None:
@@ -142,73 +148,46 @@ def shared_prefix_attention(
     softcap: float | None = None,
     sliding_window: int | None = None,
     s_aux: Tensor | None = None,
-    shared_prefix: Cache | None = None,
     query_positions: Tensor | None = None,
+    prefix_states: States | None = None,
+    kept_states: States | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of sampling, for transformers' attention interface.
+    """Attention of sampling and training, for transformers' attention interface.
 
-    `shared_prefix` holds the keys and values of the prefix, in one row; `query_positions`, (U, Q), count from its start. A row's
-    own keys are consecutive positions, and its queries are the last of them.
+    The mask, (U, 1, Q, L) additive, is over a row's own keys. `query_positions`, (U, Q), count from the start of the prefix. Own
+    keys are those of the queries, or consecutive positions that end with the query. `kept_states` receives the keys and values.
     """
-    shared = None
-    if shared_prefix is not None:
-        layer: Any = shared_prefix.layers[cast(int, module.layer_idx)]
-        shared = layer.keys[0], layer.values[0]
-    prefix, own = 0 if shared is None else shared[0].shape[1], key.shape[2]
-    shared_mask = None
-    if sliding_window and prefix + own > sliding_window:
+    layer = cast(int, module.layer_idx)
+    if kept_states is not None:
+        kept_states[layer] = key[0], value[0]
+    shared = prefix_states[layer] if prefix_states else None
+    prefix, own, shared_mask = 0 if shared is None else shared[0].shape[1], key.shape[2], None
+    if sliding_window and query_positions is not None and prefix + own > sliding_window:
         slots = torch.arange(own, device=query.device)
-        window = beyond_window(slots[own - query.shape[2] :], slots, sliding_window, query.dtype)
+        keys = query_positions if query.shape[2] == own else query_positions[:, -1:] + slots + 1 - own
+        window = beyond_window(query_positions, keys, sliding_window, query.dtype)[:, None]
         attention_mask = torch.minimum(attention_mask, window)  # the sum of two masks would overflow
-        if shared_prefix is not None and query_positions is not None:
-            places = torch.arange(prefix, device=query.device)
-            shared_mask = beyond_window(query_positions, places, sliding_window, query.dtype)[:, None]
+        places = torch.arange(prefix, device=query.device)
+        shared_mask = beyond_window(query_positions, places, sliding_window, query.dtype)[:, None] if prefix else None
     mixed = attend(query, key, value, attention_mask, shared, scaling, softcap, shared_mask, s_aux)
     return mixed.transpose(1, 2).contiguous(), None
 
 
-def tree_attention(
-    module: torch.nn.Module,  # noqa: ARG001
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor,
-    scaling: float | None = None,
-    softcap: float | None = None,
-    sliding_window: int | None = None,
-    s_aux: Tensor | None = None,
-    tree_positions: Tensor | None = None,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Attention of training: one sequence is a prefix of P tokens followed by B branches of L tokens each.
-
-    The prefix is causal. A branch attends to the whole prefix, and to itself under its own mask, (B, 1, L, L) additive.
-    `tree_positions`, (B, L), are the positions of its tokens; a layer with a sliding window needs them.
-    """
-    branches, _one, length, _same = attention_mask.shape
-    prefix = query.shape[2] - branches * length
-    first_q, first_k, first_v = (states[:, :, :prefix] for states in (query, key, value))
-    rest_q, rest_k, rest_v = (
-        states[0, :, prefix:].unflatten(1, (branches, length)).transpose(0, 1) for states in (query, key, value)
-    )
-    keys = torch.arange(prefix, device=query.device)
-    causal = additive(keys[:, None] >= keys, query.dtype)
-    shared_mask = None
-    if sliding_window and tree_positions is not None and prefix + length > sliding_window:
-        causal = torch.minimum(causal, beyond_window(keys, keys, sliding_window, query.dtype))
-        shared_mask = beyond_window(tree_positions, keys, sliding_window, query.dtype)[:, None] if prefix else None
-        window = beyond_window(tree_positions, tree_positions, sliding_window, query.dtype)[:, None]
-        attention_mask = torch.minimum(attention_mask, window)
-    shared = (first_k[0], first_v[0]) if prefix else None
-    prefix_output = attend(first_q, first_k, first_v, causal[None, None], None, scaling, softcap, sinks=s_aux)
-    branch_output = attend(rest_q, rest_k, rest_v, attention_mask, shared, scaling, softcap, shared_mask, s_aux)
-    flat = branch_output.transpose(0, 1).reshape(1, query.shape[1], -1, query.shape[3])
-    return torch.cat([prefix_output, flat], 2).transpose(1, 2).contiguous(), None
+AttentionInterface.register(SHARED, shared_prefix_attention)
 
 
-AttentionInterface.register(ACTING, shared_prefix_attention)
-AttentionInterface.register(TRAINING, tree_attention)
+def prefix_states(model: PreTrainedModel | PeftModel, prefix: Sequence[int]) -> States:
+    """The keys and values of a prefix of P tokens; none for an empty prefix."""
+    states: States = {}
+    if prefix:
+        ids = torch.tensor([prefix], device=model.device)
+        positions = torch.arange(len(prefix), device=model.device)[None]
+        causal = additive(positions[:, :, None] >= positions[:, None], model.dtype)[:, None]
+        inputs = {"input_ids": ids, "position_ids": positions, "attention_mask": causal, "query_positions": positions}
+        with sixteen_bits(model), attention_of(model, SHARED):
+            base_of(model).base_model(**inputs, use_cache=False, kept_states=states)
+    return states
 
 
 @contextmanager

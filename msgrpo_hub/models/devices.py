@@ -36,10 +36,15 @@ def to_device(values: npt.NDArray[Any], device: torch.device) -> Tensor:
     return tensor.to(device)
 
 
+def autocasts(model: Any) -> bool:
+    """Whether a model computes in 16 bits by autocast. Its float32 LoRA matrices would be slow and keep copies of their inputs."""
+    device = model.device.type
+    return model.dtype in (torch.bfloat16, torch.float16) and (device == "cpu" or device == "cuda" and torch.cuda.is_available())
+
+
 def sixteen_bits(model: Any) -> AbstractContextManager[Any]:
-    """Autocast for a 16-bit base on a CUDA GPU, which computes the float32 matrices of LoRA much more slowly."""
-    low = model.dtype in (torch.bfloat16, torch.float16) and model.device.type == "cuda" and torch.cuda.is_available()
-    return torch.autocast("cuda", model.dtype) if low else nullcontext()
+    """Autocast, if the model computes by it."""
+    return torch.autocast(model.device.type, model.dtype) if autocasts(model) else nullcontext()
 
 
 def check_device(device: str) -> None:

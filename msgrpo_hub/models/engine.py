@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import cast
@@ -29,11 +29,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from peft import PeftModel
+from peft.helpers import disable_input_dtype_casting
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import TRAINING, attention_of, base_of
-from msgrpo_hub.models.devices import on_threads, to_device
+from msgrpo_hub.models.attention import SHARED, States, attention_of, base_of, prefix_states
+from msgrpo_hub.models.devices import autocasts, on_threads, to_device
 from msgrpo_hub.models.engine_check import choose_forward
 from msgrpo_hub.models.forward import FastForward
 from msgrpo_hub.models.load_options import EngineName
@@ -154,18 +155,37 @@ class Engine:
         score_of = {pair: replies.log_probs[k] for k, pair in enumerate(pairs)}
         return [[score_of[prompt, tokens] for tokens in options] for prompt, options in zip(prompts, continuations, strict=True)]
 
-    def log_probs(self, batch: TokenBatch, temperature: float) -> Tensor:
+    def log_probs(self, batch: TokenBatch, temperature: float, states: States | None = None) -> Tensor:
         """(K,) log p(target | its context) in float32, with a gradient, under the distribution of sampling.
 
-        `shares_prefixes` of the chosen forward decides how the batch must be built.
+        `shares_prefixes` of the chosen forward decides how the batch must be built. `states` are those of `sharing`.
         """
         assert self._forward is not None
-        return token_log_probs(self.model, batch, temperature, tree=self._forward.shares_prefixes)
+        return token_log_probs(self.model, batch, temperature, tree=self._forward.shares_prefixes, states=states)
 
-    def learning(self) -> AbstractContextManager[None]:
-        """Switches to the attention of training. Gradient checkpointing needs it in the backward pass too."""
+    @contextmanager
+    def sharing(self, prefix: TokenIds) -> Iterator[States]:
+        """Computes the prefix of several batches once.
+
+        On exit, the gradients that the batches left at its keys and values flow back to the parameters.
+        """
+        computed = prefix_states(self.model, prefix)
+        cut = {layer: [part.detach().requires_grad_(part.requires_grad) for part in pair] for layer, pair in computed.items()}
+        yield {layer: (key, value) for layer, (key, value) in cut.items()}
+        ends = [(part, end.grad) for layer, pair in computed.items() for part, end in zip(pair, cut[layer], strict=True)]
+        if reached := [(part, gradient) for part, gradient in ends if gradient is not None]:
+            torch.autograd.backward(*map(list, zip(*reached, strict=True)))
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Switches to the attention of training. Gradient checkpointing needs it in the backward pass too.
+
+        Autocast converts the inputs of LoRA, so that layers with one input keep it once, in 16 bits.
+        """
         trees = self._forward is not None and self._forward.shares_prefixes
-        return attention_of(self.model, TRAINING) if trees else nullcontext()
+        with attention_of(self.model, SHARED) if trees else nullcontext():
+            with disable_input_dtype_casting(self.model, active=autocasts(self.model)):
+                yield
 
     def choose(self, prompt: TokenIds, new_tokens: int) -> FastForward:
         """The forward of this model: compared with uncached passes once, and once more when windows begin to matter.

@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
-from msgrpo_hub.models.attention import ACTING, RowLayer, additive, attention_of, base_of
+from msgrpo_hub.models.attention import SHARED, RowLayer, States, additive, attention_of, base_of, prefix_states
 from msgrpo_hub.models.devices import sixteen_bits, to_device
 from msgrpo_hub.models.sampling import IntArray, TokenIds
 from msgrpo_hub.models.token_tree import common_prefix
@@ -77,7 +77,7 @@ class FastForward:
     def forget(self) -> None:
         """Drops everything computed from the weights, because they have changed."""
         self.prefix: TokenIds = ()
-        self._prefix_cache: Cache | None = None
+        self._states: States = {}
 
     @contextmanager
     def acting(self) -> Iterator[None]:
@@ -92,7 +92,7 @@ class FastForward:
         self.model.eval()
         self._is_acting = True
         try:
-            with attention_of(self.model, ACTING) if self.shares_prefixes else nullcontext(), few_rows_by_one_dnn(self.model):
+            with attention_of(self.model, SHARED) if self.shares_prefixes else nullcontext(), few_rows_by_one_dnn(self.model):
                 yield
         finally:
             self._is_acting = False
@@ -104,12 +104,9 @@ class FastForward:
         if not self.shares_prefixes or prompts[0][:shared] == self.prefix:
             return
         self.forget()  # in case the pass below is interrupted
-        if shared:
-            cache = self.new_cache()
-            ids = torch.tensor([prompts[0][:shared]], device=self.model.device)
-            causal = torch.ones(1, shared, shared, dtype=torch.bool, device=ids.device).tril()
-            self.run(ids, causal, torch.arange(shared, device=ids.device)[None], cache)
-            self.prefix, self._prefix_cache = prompts[0][:shared], cache
+        self.rows += 1
+        self._states = prefix_states(self.model, prompts[0][:shared])
+        self.prefix = prompts[0][:shared]
 
     def batches(self, prompts: Sequence[TokenIds], max_rows: int) -> list[list[int]]:
         """The indices of the prompts, in batches that `prefill` takes: of any lengths, or of equal lengths."""
@@ -145,7 +142,7 @@ class FastForward:
                 position_ids=positions,
                 past_key_values=cache,
                 logits_to_keep=1,
-                shared_prefix=self._prefix_cache,
+                prefix_states=self._states,
                 query_positions=positions,
             )
         logits: Tensor = output.logits[:, -1]

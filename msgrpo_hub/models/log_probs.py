@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from msgrpo_hub.models.attention import TRAINING, additive, attention_of, base_of
+from msgrpo_hub.models.attention import SHARED, States, additive, attention_of, base_of, prefix_states
 from msgrpo_hub.models.devices import sixteen_bits
 from msgrpo_hub.models.sampling import TokenIds
 from msgrpo_hub.models.token_tree import IntArray, TokenTree, build_tree, tree_inputs
@@ -41,7 +42,7 @@ class TokenBatch:
     prefix: TokenIds
     trees: list[TokenTree]
     slots: Tensor
-    """(K,) the position, in the prefix and the padded trees, whose output predicts each token."""
+    """(K,) the position in the padded trees whose output predicts each token."""
     targets: Tensor
     """(K,) the tokens."""
 
@@ -59,12 +60,12 @@ def token_batch(bins: Sequence[Sequence[Pair]], prefix: int) -> tuple[TokenBatch
 
     >>> batch, index = token_batch([[((1, 2), (3, 4)), ((1, 2), (3, 5))]], prefix=1)
     >>> batch.trees[0].token_ids.tolist(), batch.slots.tolist(), batch.targets.tolist(), index.tolist()
-    ([2, 3, 4, 5], [1, 2, 2], [3, 4, 5], [0, 1, 0, 2])
+    ([2, 3, 4, 5], [0, 1, 1], [3, 4, 5], [0, 1, 0, 2])
     """
     trees = [build_tree([(prompt + reply)[prefix:] for prompt, reply in pairs]) for pairs in bins]
     length = max(map(len, trees))
     pairs = [pair for of_tree in bins for pair in of_tree]
-    paths = [prefix + number * length + path for number, tree in enumerate(trees) for path in tree.paths]
+    paths = [number * length + path for number, tree in enumerate(trees) for path in tree.paths]
     starts = [len(prompt) - prefix for prompt, _ in pairs]
     generated = np.concatenate([path[start:] for path, start in zip(paths, starts, strict=True)])
     predicting = np.concatenate([path[start - 1 : -1] for path, start in zip(paths, starts, strict=True)])
@@ -74,7 +75,9 @@ def token_batch(bins: Sequence[Sequence[Pair]], prefix: int) -> tuple[TokenBatch
     return TokenBatch(pairs[0][0][:prefix], trees, slots, distinct), index
 
 
-def token_log_probs(model: PreTrainedModel | PeftModel, batch: TokenBatch, temperature: float, *, tree: bool = True) -> Tensor:
+def token_log_probs(
+    model: PreTrainedModel | PeftModel, batch: TokenBatch, temperature: float, *, tree: bool = True, states: States | None = None
+) -> Tensor:
     """(K,) log p(target | its context), in float32, under the distribution that sampling uses.
 
     Args:
@@ -82,24 +85,20 @@ def token_log_probs(model: PreTrainedModel | PeftModel, batch: TokenBatch, tempe
         batch: the tokens; without `tree`, its prefix is empty and each of its trees is one sequence.
         temperature: divides the logits; 0 counts as 1.
         tree: whether the model attends along trees, or computes each sequence as a padded row through its own attention.
+        states: keys and values of the prefix, if they are known.
     """
-    base, prefix = base_of(model), len(batch.prefix)
+    base = base_of(model)
     slots, rows = batch.slots.to(model.device).unique(return_inverse=True)
     targets = batch.targets.to(model.device)
-    inputs = tree_inputs(batch.trees, model.device)
-    if tree:  # for `tree_attention`: the prefix of P tokens, then B trees of L nodes each
-        first = torch.tensor(batch.prefix, dtype=torch.long, device=model.device)
-        places, visible = inputs["position_ids"] + prefix, inputs["attention_mask"]
-        inputs = {
-            "input_ids": torch.cat([first, inputs["input_ids"].flatten()])[None],  # (1, P + B·L)
-            "position_ids": torch.cat([torch.arange(prefix, device=model.device), places.flatten()])[None],
-            "attention_mask": additive(visible, model.dtype),  # (B, 1, L, L)
-            "tree_positions": places,  # (B, L)
-        }
+    inputs: dict[str, Any] = tree_inputs(batch.trees, model.device)
+    if tree:
+        places, visible = inputs["position_ids"] + len(batch.prefix), inputs["attention_mask"]
+        inputs |= {"position_ids": places, "query_positions": places, "attention_mask": additive(visible, model.dtype)}
+        inputs["prefix_states"] = prefix_states(model, batch.prefix) if states is None else states
     else:  # padded on the right: later tokens do not change earlier ones
-        assert not prefix
+        assert not batch.prefix
         inputs = {"input_ids": inputs["input_ids"]}
-    with sixteen_bits(model), attention_of(model, TRAINING) if tree else nullcontext():
+    with sixteen_bits(model), attention_of(model, SHARED) if tree else nullcontext():
         output = base.base_model(**inputs, use_cache=False)
     hidden = output.last_hidden_state.flatten(0, 1)[slots]
     bodies = {base.base_model, getattr(base.base_model, "decoder", base.base_model)}  # OPT and BART call the inner one

@@ -26,15 +26,6 @@ from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode, token_weights
 
 # Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
 
-TREE_SIZE = 96
-"""Maximum tokens of a tree in a narrow model: one board of Snake-Standard with a reply of 32 tokens has 94 of `pocket`'s tokens.
-
-It is the smallest limit in other models.
-"""
-
-NARROW = 256
-"""Hidden sizes below it are narrow: dense attention within a tree is then a large part of the cost."""
-
 Sums = npt.NDArray[np.float64]
 """(5,): Σ n·A and Σ n where A > 0, Σ n·A and Σ n where A < 0, Σ n where A = 0."""
 
@@ -91,40 +82,32 @@ def shared_prefix(samples: Sequence[StepSample]) -> int:
     return min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples))
 
 
-def largest_tree(tail: int, width: int) -> int:
-    """The limit of a tree's size in tokens: four times `tail`, the longest sample after the prefix that all samples share.
+def pack(samples: Sequence[StepSample], token_budget: int, trees: bool = True) -> list[Pack]:
+    """Builds trees of the sorted samples on a common prefix, and packs of at most `token_budget` tokens without the prefix.
 
-    Then samples with one prompt share it in one tree. Larger trees would save few tokens, because other prompts differ soon after
-    the prefix, and attention is dense within a tree. `width` is the model's hidden size.
+    Samples of one prompt are one tree. Prompts share a tree if half of their tokens after the prefix are the same, as in a growing
+    conversation: attention is dense within a tree, and other prompts soon differ. A single sample may exceed the budget. Without
+    `trees`, each sample is one whole sequence.
     """
-    return TREE_SIZE if width < NARROW else max(TREE_SIZE, 4 * tail)
-
-
-def pack(samples: Sequence[StepSample], token_budget: int, tree_size: int = TREE_SIZE) -> list[Pack]:
-    """Builds trees of the samples, in their order, on a common prefix, with at most `token_budget` tokens per pack.
-
-    A single sample may exceed both sizes. With `tree_size` 0 nothing is shared: each tree is one whole sequence.
-    """
-    prefix = shared_prefix(samples) if tree_size else 0
-    tree_size = min(tree_size, max(1, token_budget - prefix))
-    packs: list[list[list[StepSample]]] = []
-    nodes = longest = 0
+    prefix, bins, sizes = shared_prefix(samples) if trees else 0, list[list[StepSample]](), list[int]()
     before: tuple[int, ...] = ()
     for sample in samples:
-        tokens = sample.token_ids[prefix:]
-        grown = nodes + len(tokens) - common_prefix(before, tokens)
+        tokens, prompt = sample.token_ids[prefix:], len(sample.completion.prompt_ids) - prefix
+        same = common_prefix(before, tokens)
         before = tokens
-        if packs and grown <= tree_size:
-            packs[-1][-1].append(sample)
-            nodes = grown
+        if trees and bins and 2 * same >= prompt and sizes[-1] + len(tokens) - same <= token_budget:
+            bins[-1].append(sample)
+            sizes[-1] += len(tokens) - same
         else:
-            nodes = len(tokens)
-            if packs and prefix + (len(packs[-1]) + 1) * max(longest, nodes, tree_size) <= token_budget:
-                packs[-1].append([sample])
-            else:
-                packs.append([[sample]])
-                longest = 0
-        longest = max(longest, nodes)
+            bins.append([sample])
+            sizes.append(len(tokens))
+    packs, largest = list[list[list[StepSample]]](), 0
+    for size, of_tree in sorted(zip(sizes, bins, strict=True), key=lambda pair: -pair[0]):  # a pack is padded to its largest tree
+        if packs and (len(packs[-1]) + 1) * largest <= token_budget:
+            packs[-1].append(of_tree)
+        else:
+            packs.append([of_tree])
+            largest = size
     return [build_pack(prefix, bins) for bins in packs]
 
 

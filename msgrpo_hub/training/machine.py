@@ -39,7 +39,6 @@ from msgrpo_hub.models.token_tree import common_prefix
 from msgrpo_hub.models.weights import COPIED, large_layers
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.storage.files import read_json, write_json
-from msgrpo_hub.training.batch import largest_tree
 from msgrpo_hub.training.config import TrainConfig
 
 TO_MEET = timedelta(minutes=2)
@@ -127,13 +126,12 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     copied = min(COPIED, sum(layer.weight.nbytes for layer in large_layers(base)))
     sampling = merged + copied + rows * of_row + cached
 
-    # 2) training: the inputs and outputs of the layers, attention within trees of the size that the prompts give, and logits:
+    # 2) training: the inputs and outputs of the layers, attention within trees, and logits:
     # of one chunk they exist four times, since the softmax and both gradients have their shape
-    tokens = max(tail, min(config.token_budget - prefix, config.groups * config.selected_per_group * horizon * tail))
-    tree = min(tokens, max(tail, largest_tree(tail, text.hidden_size)))
+    tokens = max(tail, min(config.token_budget, config.groups * config.selected_per_group * horizon * tail))
     inputs = 4 if cpu else size
     inside = (prefix + tokens) * sum(inputs * m.in_features + size * m.out_features for m in linear)
-    inside += text.num_hidden_layers * tokens / tree * (prefix + tree) * (2 * heads * head + tree) * size
+    inside += text.num_hidden_layers * tokens / tail * (prefix + tail) * (2 * heads * head + tail) * size
     if config.gradient_checkpointing:
         inside = inside / text.num_hidden_layers + text.num_hidden_layers * (prefix + tokens) * text.hidden_size * size
     logits = 4 * min(CHUNK_BYTES, tokens * agent.max_new_tokens / tail * text.vocab_size * 4)

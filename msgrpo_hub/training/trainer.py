@@ -24,13 +24,14 @@ from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game, stream
+from msgrpo_hub.models.attention import prefix_states
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.msgrpo import CreditContext, LossTerms, SelectedEpisode, Selection, k3, policy_loss, select
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training.acting import LARGEST_K3, LARGEST_RATIO, Actor, EngineActor, MakeActor, Teacher, careful_thought
 from msgrpo_hub.training.adapter import learning_mode, load_agent
-from msgrpo_hub.training.batch import Pack, largest_tree, pack, shared_prefix, to_samples
+from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig, parse_games
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics, ratio_metrics
@@ -158,10 +159,9 @@ class Trainer:
     def packed(self, selected: Sequence[SelectedEpisode]) -> list[Pack]:
         """The steps of these episodes as batches for the engine: trees with shared prefixes, or rows."""
         samples = to_samples(selected, self.normalisation)
-        longest = max(samples, key=lambda sample: len(sample.token_ids))
-        tail, width = len(longest.token_ids) - shared_prefix(samples), self.model.config.get_text_config().hidden_size
-        trees = self.engine.choose(longest.completion.prompt_ids, len(longest.completion.token_ids)).shares_prefixes
-        return pack(samples, self.config.token_budget, largest_tree(tail, width) if trees else 0)
+        longest = max((sample.completion for sample in samples), key=lambda reply: len(reply.prompt_ids))
+        trees = self.engine.choose(longest.prompt_ids, self.config.max_new_tokens).shares_prefixes
+        return pack(samples, self.config.token_budget, trees)
 
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
         """Computes the gradient of an optimiser step, summed over all packs and processes. Returns loss, KL and clip fraction.
@@ -172,13 +172,21 @@ class Trainer:
         totals, ratios = torch.zeros(3, dtype=torch.float64), list[Tensor]()
         self.optimizer.zero_grad()
         learning_mode(self.model)
-        with out_of_memory("training", "--token-budget, or add --gradient-checkpointing"), self.engine.learning():
+        refers, prefix, frozen = bool(config.beta) and not taught, packs[0].prefix, None
+        with (
+            out_of_memory("training", "--token-budget, or add --gradient-checkpointing"),
+            self.engine.learning(),
+            self.engine.sharing(prefix) as states,
+        ):
+            if refers:
+                with without_adapter(self.model):
+                    frozen = prefix_states(self.model, prefix)
             for packed in packs[self.accelerator.process_index :: processes]:
                 reference = None
-                if config.beta and not taught:
+                if refers:
                     with without_adapter(self.model):
-                        reference = self.engine.log_probs(packed, self.temperature)
-                log_probs = self.engine.log_probs(packed, self.temperature)
+                        reference = self.engine.log_probs(packed, self.temperature, frozen)
+                log_probs = self.engine.log_probs(packed, self.temperature, states)
                 entries = (packed.tokens, packed.old_log_probs, packed.advantages, packed.weights)
                 tokens, old, advantages, weights = (part.to(log_probs.device) for part in entries)
                 if taught:
@@ -229,9 +237,9 @@ class Trainer:
         if not packs:
             return {"sampler_k3": 0.0}
         self.model.eval()
-        with out_of_memory("measuring", "--token-budget"):
+        with out_of_memory("measuring", "--token-budget"), self.engine.sharing(packs[0].prefix) as states:
             for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
-                log_probs = self.engine.log_probs(packed, self.temperature).cpu().double()[packed.tokens]
+                log_probs = self.engine.log_probs(packed, self.temperature, states).cpu().double()[packed.tokens]
                 weights = packed.weights.double()
                 totals += torch.stack([weights @ k3(packed.old_log_probs.double(), log_probs), weights.sum()])
         if self.accelerator.num_processes > 1:
