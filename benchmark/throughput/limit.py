@@ -94,7 +94,7 @@ def learnt(trainer: MeasuredTrainer) -> Iterable[tuple[TokenIds, TokenIds]]:
         length = max(map(len, packed.trees))
         for number, tree in enumerate(packed.trees):
             for path in tree.paths:
-                slots = len(packed.prefix) + number * length + path
+                slots = number * length + path
                 first = next((k for k, slot in enumerate(slots.tolist()) if slot in predicting), len(path))
                 tokens = packed.prefix + tuple(tree.token_ids[path].tolist())
                 cut = len(packed.prefix) + first + 1

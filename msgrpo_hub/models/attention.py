@@ -72,8 +72,8 @@ def attend(
 ) -> Tensor:
     """Softmax attention of each row over the shared keys and its own keys.
 
-    Matrix products read the shared keys in place. Only if the scores would take too much memory (`MOST_SCORES`) are the shared keys
-    copied to each row for one fused kernel, whose backward pass is half as fast on a CPU.
+    Matrix products read the shared keys in place. If the scores would take too much memory (`MOST_SCORES`), the shared keys are
+    copied to each row for one fused kernel; its backward pass is half as fast on a CPU.
 
     Args:
         query: (U, H, Q, D).

@@ -37,9 +37,9 @@ def to_device(values: npt.NDArray[Any], device: torch.device) -> Tensor:
 
 
 def autocasts(model: Any) -> bool:
-    """Whether a model computes in 16 bits by autocast. Its float32 LoRA matrices would be slow and keep copies of their inputs."""
-    device = model.device.type
-    return model.dtype in (torch.bfloat16, torch.float16) and (device == "cpu" or device == "cuda" and torch.cuda.is_available())
+    """Whether a model computes in 16 bits by autocast, because LoRA in float32 is slower and keeps copies of its inputs."""
+    here = model.device.type == "cpu" or (model.device.type == "cuda" and torch.cuda.is_available())
+    return here and model.dtype in (torch.bfloat16, torch.float16)
 
 
 def sixteen_bits(model: Any) -> AbstractContextManager[Any]:

@@ -174,7 +174,7 @@ class Engine:
         yield {layer: (key, value) for layer, (key, value) in cut.items()}
         ends = [(part, end.grad) for layer, pair in computed.items() for part, end in zip(pair, cut[layer], strict=True)]
         if reached := [(part, gradient) for part, gradient in ends if gradient is not None]:
-            torch.autograd.backward(*map(list, zip(*reached, strict=True)))
+            torch.autograd.backward([part for part, _ in reached], [gradient for _, gradient in reached])
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -183,9 +183,9 @@ class Engine:
         Autocast converts the inputs of LoRA, so that layers with one input keep it once, in 16 bits.
         """
         trees = self._forward is not None and self._forward.shares_prefixes
-        with attention_of(self.model, SHARED) if trees else nullcontext():
-            with disable_input_dtype_casting(self.model, active=autocasts(self.model)):
-                yield
+        lean = disable_input_dtype_casting(self.model, active=autocasts(self.model))
+        with attention_of(self.model, SHARED) if trees else nullcontext(), lean:
+            yield
 
     def choose(self, prompt: TokenIds, new_tokens: int) -> FastForward:
         """The forward of this model: compared with uncached passes once, and once more when windows begin to matter.

@@ -26,6 +26,9 @@ from msgrpo_hub.msgrpo import LossNormalisation, SelectedEpisode, token_weights
 
 # Shapes: K distinct generated tokens of a pack, E ≥ K entries of the loss.
 
+LARGEST = 4
+"""The largest tree, as a multiple of the longest sample after the prefix. Larger ones save few tokens and cost more attention."""
+
 Sums = npt.NDArray[np.float64]
 """(5,): Σ n·A and Σ n where A > 0, Σ n·A and Σ n where A < 0, Σ n where A = 0."""
 
@@ -85,17 +88,18 @@ def shared_prefix(samples: Sequence[StepSample]) -> int:
 def pack(samples: Sequence[StepSample], token_budget: int, trees: bool = True) -> list[Pack]:
     """Builds trees of the sorted samples on a common prefix, and packs of at most `token_budget` tokens without the prefix.
 
-    Samples of one prompt are one tree. Prompts share a tree if half of their tokens after the prefix are the same, as in a growing
-    conversation: attention is dense within a tree, and other prompts soon differ. A single sample may exceed the budget. Without
-    `trees`, each sample is one whole sequence.
+    Samples of one prompt share a tree of at most four times the longest sample, and so do prompts if half of their tokens after
+    the prefix are the same, as in a growing conversation: attention is dense within a tree. One sample may exceed the budget.
+    Without `trees`, each sample is one whole sequence.
     """
     prefix, bins, sizes = shared_prefix(samples) if trees else 0, list[list[StepSample]](), list[int]()
+    limit = min(token_budget, LARGEST * max(len(sample.token_ids) - prefix for sample in samples))
     before: tuple[int, ...] = ()
     for sample in samples:
         tokens, prompt = sample.token_ids[prefix:], len(sample.completion.prompt_ids) - prefix
         same = common_prefix(before, tokens)
         before = tokens
-        if trees and bins and 2 * same >= prompt and sizes[-1] + len(tokens) - same <= token_budget:
+        if trees and bins and 2 * same >= prompt and sizes[-1] + len(tokens) - same <= limit:
             bins[-1].append(sample)
             sizes[-1] += len(tokens) - same
         else:

@@ -118,8 +118,11 @@ class TrainConfig:
     """Number of test episodes of the final table; 0 means no table."""
     keep: Literal["last", "best"] = "last"
     """Weights for adapter/ and the final table: the last, or the best on the validation episodes."""
-    token_budget: Annotated[int, Range(1, 1_000_000_000)] = 2048
-    """Maximum tokens per forward and backward pass of training; bounds memory and changes the gradient by rounding only."""
+    token_budget: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """Maximum tokens per forward and backward pass of training, without the shared rules; 0: by the model's size.
+
+    It bounds memory and changes the gradient by rounding only.
+    """
     max_rows: Annotated[int, Range(1, 1_000_000_000)] = 512
     """Maximum samples per batch in rollouts; bounds memory and changes results by rounding only."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"

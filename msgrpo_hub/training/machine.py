@@ -20,8 +20,10 @@ import torch
 from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import InitProcessGroupKwargs, gather_object, get_int_from_env
+from peft import PeftModel
 from torch import nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
+from transformers import PreTrainedModel
 
 from msgrpo_hub import __version__
 from msgrpo_hub.agent.policy import format_of
@@ -39,12 +41,15 @@ from msgrpo_hub.models.token_tree import common_prefix
 from msgrpo_hub.models.weights import COPIED, large_layers
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.storage.files import read_json, write_json
+from msgrpo_hub.training.batch import LARGEST
 from msgrpo_hub.training.config import TrainConfig
 
 TO_MEET = timedelta(minutes=2)
 """How long a process waits for the others at the start."""
 GAPS = 1.6
 """Memory of a backward pass on a CPU, as a multiple of its tensors: the allocator leaves gaps between tensors of many sizes."""
+ROOM = 2**29
+"""Bytes of activations of a pack on a CPU, for which `token_budget` plans; on a CUDA GPU an eighth of its memory."""
 PROGRAM = 0.45e9
 """Bytes of Python, torch and the other libraries in a process on the CPU, measured before a model is loaded."""
 
@@ -102,6 +107,20 @@ def agreed(accelerator: Accelerator) -> Iterator[None]:
 # ---- memory
 
 
+def body_layers(model: PreTrainedModel | PeftModel) -> list[nn.Linear]:
+    """The frozen linear layers, without the output layer."""
+    base = base_of(model)
+    found = [m for m in base.modules() if isinstance(m, nn.Linear) and not m.weight.requires_grad]
+    return [m for m in found if m is not base.get_output_embeddings()]
+
+
+def token_budget(config: TrainConfig, model: PreTrainedModel | PeftModel) -> int:
+    """The tokens of a pack: the number of the run, or as many as the layers' inputs and outputs allow, from 256 to 2048."""
+    room = torch.cuda.mem_get_info()[1] / 8 if model.device.type == "cuda" else ROOM
+    of_token = model.dtype.itemsize * sum(layer.in_features + layer.out_features for layer in body_layers(model))
+    return config.token_budget or int(min(2048, max(256, room / of_token)))
+
+
 def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainConfig) -> dict[str, float]:
     """Estimates the bytes of each part of an update. Sampling and training take turns, so only the larger one counts."""
     model, base = agent.model, base_of(agent.model)
@@ -111,9 +130,7 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     prompts: Sequence[tuple[int, ...]] = agent.encode(longest_prompts(games, format_of(agent)))
     prefix = common_prefix(min(prompts), max(prompts))
     tail = max(map(len, prompts)) - prefix + agent.max_new_tokens  # tokens of a sequence after the shared prefix
-    linear = [m for m in base.modules() if isinstance(m, nn.Linear) and not m.weight.requires_grad]
-    linear = [m for m in linear if m is not base.get_output_embeddings()]
-    heads = getattr(text, "num_attention_heads", 0)
+    linear, heads = body_layers(model), getattr(text, "num_attention_heads", 0)
     head = text.to_dict().get("head_dim") or text.hidden_size // max(heads, 1)
 
     # 1) sampling: merged weights, oneDNN's copies, cached logits; for each reply its keys and values in buffers half as large
@@ -126,12 +143,12 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     copied = min(COPIED, sum(layer.weight.nbytes for layer in large_layers(base)))
     sampling = merged + copied + rows * of_row + cached
 
-    # 2) training: the inputs and outputs of the layers, attention within trees, and logits:
-    # of one chunk they exist four times, since the softmax and both gradients have their shape
-    tokens = max(tail, min(config.token_budget, config.groups * config.selected_per_group * horizon * tail))
-    inputs = 4 if cpu else size
-    inside = (prefix + tokens) * sum(inputs * m.in_features + size * m.out_features for m in linear)
-    inside += text.num_hidden_layers * tokens / tail * (prefix + tail) * (2 * heads * head + tail) * size
+    # 2) training: the inputs and outputs of the layers, attention scores in the largest trees (those of the prefix twice), and
+    # the logits of a chunk, which exist four times, since the softmax and both gradients have their shape
+    budget = token_budget(config, model)
+    tokens = max(tail, min(budget, config.groups * config.selected_per_group * horizon * tail))
+    inside = float((prefix + tokens) * sum(m.in_features + m.out_features for m in linear) * size)
+    inside += text.num_hidden_layers * heads * (tokens * (2 * prefix + min(tokens, LARGEST * tail)) + prefix**2) * size
     if config.gradient_checkpointing:
         inside = inside / text.num_hidden_layers + text.num_hidden_layers * (prefix + tokens) * text.hidden_size * size
     logits = 4 * min(CHUNK_BYTES, tokens * agent.max_new_tokens / tail * text.vocab_size * 4)

@@ -180,7 +180,12 @@ def _trainer(
     with agreed(accelerator), folder.disk_errors():
         if accelerator.is_main_process:
             machine.check_memory(agent, games, config)
-            numeric = {name: getattr(config, name) for name in ("max_rows", "token_budget", "gradient_checkpointing")}
+            budget = machine.token_budget(config, trainer.model)
+            numeric = {
+                "max_rows": config.max_rows,
+                "token_budget": budget,
+                "gradient_checkpointing": config.gradient_checkpointing,
+            }
             numeric |= {"processes": accelerator.num_processes, "acting": trainer.actor.name}
             folder.claim(to_toml(config))
             machine.record(folder.provenance, sources, agent.model.device.type, engine, numeric, accept_rounding)

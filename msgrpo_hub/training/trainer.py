@@ -34,6 +34,7 @@ from msgrpo_hub.training.adapter import learning_mode, load_agent
 from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig, parse_games
+from msgrpo_hub.training.machine import token_budget
 from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics, ratio_metrics
 
 Start = tuple[str, int]
@@ -161,7 +162,7 @@ class Trainer:
         samples = to_samples(selected, self.normalisation)
         longest = max((sample.completion for sample in samples), key=lambda reply: len(reply.prompt_ids))
         trees = self.engine.choose(longest.prompt_ids, self.config.max_new_tokens).shares_prefixes
-        return pack(samples, self.config.token_budget, trees)
+        return pack(samples, token_budget(self.config, self.model), trees)
 
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
         """Computes the gradient of an optimiser step, summed over all packs and processes. Returns loss, KL and clip fraction.

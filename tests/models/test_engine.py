@@ -15,7 +15,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import attention
 from msgrpo_hub.models.engine import Engine
 from msgrpo_hub.training.adapter import new_lora, without_dropout
-from msgrpo_hub.training.batch import TREE_SIZE, StepSample, pack, signed_sums
+from msgrpo_hub.training.batch import StepSample, pack, signed_sums
 from tests.families import tiny_model
 from tests.models.engines import (
     END,
@@ -66,11 +66,12 @@ def check_training(base: PreTrainedModel, pairs: list[tuple[Ids, Ids]]) -> None:
     engine = Engine(model, END)
     shared = engine.choose(max((prompt for prompt, _ in pairs), key=len), LIMIT).shares_prefixes
     replies = [Completion(text="", prompt_ids=p, token_ids=r, log_probs=(0.0,) * len(r)) for p, r in pairs]
-    [packed] = pack([StepSample(reply, signed_sums(0.0, 1.0)) for reply in replies], 10**6, TREE_SIZE if shared else 0)
+    [packed] = pack([StepSample(reply, signed_sums(0.0, 1.0)) for reply in replies], 10**6, shared)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    with engine.learning():
-        ours = engine.log_probs(packed, 1.0)
-        our_gradient = torch.autograd.grad(ours.sum(), weights, allow_unused=True)
+    with engine.learning(), engine.sharing(packed.prefix) as states:
+        ours = engine.log_probs(packed, 1.0, states)
+        ours.sum().backward()  # type: ignore[no-untyped-call]
+    our_gradient = [weight.grad for weight in weights]
     tokens = [(p + r[: k + 1], log_p) for p, r in pairs for k, log_p in enumerate(plain_log_probs(model, p, r))]
     expected = torch.stack([*dict(tokens).values()] if shared else [log_p for _, log_p in tokens])  # equal contexts are one
     assert ours.sort().values.tolist() == pytest.approx(expected.sort().values.tolist(), abs=EXACT)

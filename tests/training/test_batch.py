@@ -22,7 +22,7 @@ from msgrpo_hub.models import log_probs
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.models.token_tree import build_tree
 from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS, SelectedEpisode, policy_loss
-from msgrpo_hub.training.batch import Pack, StepSample, largest_tree, pack, signed_sums, to_samples
+from msgrpo_hub.training.batch import Pack, StepSample, pack, signed_sums, to_samples
 from tests.tiny import adapted, tiny_model
 
 pytestmark = pytest.mark.lowest
@@ -74,29 +74,29 @@ def plain_log_probs(model: PeftModel, rows: Sequence[tuple[Ids, Ids]], temperatu
 @given(
     rows=st.sets(st.lists(st.integers(1, 3), min_size=2, max_size=8).map(tuple), min_size=1, max_size=10),
     budget=st.integers(1, 60),
-    tree_size=st.integers(1, 20),
+    trees=st.booleans(),
 )
 @settings(max_examples=150)
-def test_packs_keep_to_the_budget_and_contain_every_row_in_order(rows: set[Ids], budget: int, tree_size: int) -> None:
-    ordered = [sample_of(tokens[:1], tokens[1:]) for tokens in sorted(rows)]
-    packs = pack(ordered, budget, tree_size)
+def test_packs_keep_to_the_budget_and_contain_every_row_once(rows: set[Ids], budget: int, trees: bool) -> None:
+    packs = pack([sample_of(tokens[:1], tokens[1:]) for tokens in sorted(rows)], budget, trees)
     for packed in packs:
-        size = len(packed.prefix) + len(packed.trees) * max(map(len, packed.trees))
-        assert size <= budget or len(packed.trees) == 1
-        assert all(len(tree) <= tree_size or len(tree.paths) == 1 for tree in packed.trees)
-    trees = [(packed.prefix, tree, path) for packed in packs for tree in packed.trees for path in tree.paths]
-    assert [(*prefix, *tree.token_ids[path].tolist()) for prefix, tree, path in trees] == [row.token_ids for row in ordered]
+        assert len(packed.trees) * max(map(len, packed.trees)) <= budget or len(packed.trees) == 1
+        assert all(len(tree) <= budget or len(tree.paths) == 1 for tree in packed.trees)
+        assert trees or (not packed.prefix and all(len(tree.paths) == 1 for tree in packed.trees))
+    found = [(packed.prefix, tree, path) for packed in packs for tree in packed.trees for path in tree.paths]
+    assert sorted((*prefix, *tree.token_ids[path].tolist()) for prefix, tree, path in found) == sorted(rows)
 
 
-@pytest.mark.parametrize(("width", "trees", "computed"), [(576, 1, 2 * (90 + 4 * 12)), (128, 8, 8 * (90 + 12))])
-def test_samples_with_one_prompt_share_a_tree_except_in_narrow_models(width: int, trees: int, computed: int) -> None:
-    """Two prompts of 90 tokens after 150 common ones, with four replies of 12 tokens each, in SmolLM2 and in `pocket`."""
-    prompts = [(0,) * 150 + (board,) * 90 for board in (1, 2)]
-    steps = [step_of(prompt, (first,) * 12) for prompt in prompts for first in (3, 4, 5, 6)]
-    samples = to_samples([SelectedEpisode(episode_of(*steps), (1.0,) * 8)], LOSS_NORMALISATIONS["token-mean"])
-    packs = pack(samples, 2048, largest_tree(90 + 12, width))
+@pytest.mark.parametrize(("same", "trees", "computed"), [(45, 2, 45 + 2 * 45 + 8 * 12), (44, 3, 2 * (90 + 4 * 12))])
+def test_replies_to_one_prompt_share_a_tree_and_so_do_prompts_that_are_half_equal(same: int, trees: int, computed: int) -> None:
+    """Three prompts of 90 tokens after 150 common ones, with four replies of 12 tokens each; two prompts begin the same."""
+    boards = [(7,) * same + (1,) * (90 - same), (7,) * same + (2,) * (90 - same), (8,) * 90]
+    steps = [step_of((0,) * 150 + board, (first,) * 12) for board in boards for first in (3, 4, 5, 6)]
+    samples = to_samples([SelectedEpisode(episode_of(*steps), (1.0,) * 12)], LOSS_NORMALISATIONS["token-mean"])
+    packs = pack(samples, 2048)
+    assert {len(packed.prefix) for packed in packs} == {150}
     assert sum(len(packed.trees) for packed in packs) == trees
-    assert sum(len(tree) for packed in packs for tree in packed.trees) == computed
+    assert sum(len(tree) for packed in packs for tree in packed.trees) == computed + 90 + 4 * 12
 
 
 def test_a_token_that_two_replies_share_is_computed_once_and_has_an_entry_for_each_sign() -> None:
@@ -106,8 +106,8 @@ def test_a_token_that_two_replies_share_is_computed_once_and_has_an_entry_for_ea
         StepSample(step_of((1, 2), (3, 6), (-0.5, -0.8)).completion, signed_sums(0.0, 0.25)),
     ]
     (packed,) = pack(samples, 100)
-    # Slots: 0 is the prefix, token 1; 1 is token 2, the end of the prompt; 2 is token 3.
-    assert list(zip(packed.slots.tolist(), packed.targets.tolist(), strict=True)) == [(1, 3), (2, 4), (2, 5), (2, 6)]
+    # Slots: 0 is token 2, the end of the prompt; 1 is token 3.
+    assert list(zip(packed.slots.tolist(), packed.targets.tolist(), strict=True)) == [(0, 3), (1, 4), (1, 5), (1, 6)]
     fields = (packed.targets[packed.tokens], packed.old_log_probs, packed.advantages, packed.weights)
     entries = sorted(zip(*(field.tolist() for field in fields), strict=True))
     # The weight without advantage, 0.25, joins the entry of A > 0: n·A = 0.25 = 0.75 · 1/3.
@@ -196,9 +196,9 @@ def test_loss_and_lora_gradient_of_packs_are_those_of_padded_unmerged_rows(norma
         assert slopes.abs().max() > 1e-3
         samples, counts = to_samples(selected, LOSS_NORMALISATIONS[normalisation]), []
         assert len(build_tree([sample.token_ids for sample in samples])) < sum(len(sample.token_ids) for sample in samples)
-        any_size = np.random.default_rng(seed).integers(2, 200, (5, 2)).tolist()
-        for budget, tree_size in ((10_000, 96), (25, 12), (1, 1), *any_size):
-            packs, loss = pack(samples, budget, tree_size), 0.0
+        any_size = np.random.default_rng(seed).integers(2, 200, 5).tolist()
+        for budget in (10_000, 25, 1, *any_size):
+            packs, loss = pack(samples, budget), 0.0
             counts.append(len(packs))
             for packed in packs:
                 with torch.no_grad(), model.disable_adapter():

@@ -69,11 +69,11 @@ def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(
         return tensor
 
     with trainer.engine.learning(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        trainer.engine.log_probs(max(packs, key=lambda packed: len(packed.trees)), 1.0).sum()
+        trainer.engine.log_probs(max(packs, key=lambda packed: len(packed.trees) * max(map(len, packed.trees))), 1.0).sum()
     monkeypatch.setattr(machine, "CAPACITY", 0)  # so that training needs more than sampling
     needed = memory_needed(replace(trainer.agent, max_rows=1), trainer.starts.games.values(), large)
     assert [*needed][-1].startswith("training on")
-    assert sum(kept.values()) / 1.12 < [*needed.values()][-1] / machine.GAPS < sum(kept.values()) * 1.12
+    assert sum(kept.values()) < 1.1 * [*needed.values()][-1] / machine.GAPS < 1.6 * sum(kept.values())
     assert needed["weights"] == sum(p.nbytes for p in trainer.model.parameters() if not p.requires_grad)
 
 
