@@ -181,11 +181,8 @@ def _trainer(
         if accelerator.is_main_process:
             machine.check_memory(agent, games, config)
             budget = machine.token_budget(config, trainer.model)
-            numeric = {
-                "max_rows": config.max_rows,
-                "token_budget": budget,
-                "gradient_checkpointing": config.gradient_checkpointing,
-            }
+            numeric: dict[str, Any] = {"max_rows": config.max_rows, "token_budget": budget}
+            numeric |= {"gradient_checkpointing": config.gradient_checkpointing}
             numeric |= {"processes": accelerator.num_processes, "acting": trainer.actor.name}
             folder.claim(to_toml(config))
             machine.record(folder.provenance, sources, agent.model.device.type, engine, numeric, accept_rounding)

@@ -246,11 +246,11 @@ def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConf
     config = replace(config, seed=1)  # enough samples for three sizes of packs
     trainer = trainer_of(config)
     trainer.update(1)  # half of the first gradient is zero
-    packs = [packs_of(trainer, 2, budget) for budget in (300, 450, 1_000_000)]
+    packs = [packs_of(trainer, 2, budget) for budget in (60, 200, 1_000_000)]
     assert len(packs[0]) > len(packs[1]) > len(packs[2]) == 1
     small, middle, whole = (gradients(trainer, own) for own in packs)
     assert max(farthest(small, whole), farthest(middle, whole)) < 1e-6
-    adapters = [trained(replace(config, token_budget=budget)) for budget in (200, 1_000_000)]
+    adapters = [trained(replace(config, token_budget=budget)) for budget in (60, 1_000_000)]
     assert farthest(*adapters) < 1e-5  # Adam divides by the root of its second moment, which enlarges rounding
 
 
@@ -271,7 +271,7 @@ def test_gradient_checkpointing_recomputes_and_gives_the_same_adapter(config: Tr
         layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         trainer.gradient(packs)
         passes.append(len(calls))
-    assert passes == [1, 2]
+    assert passes == [2, 4]  # the shared prefix and one pack
     assert farthest(trained(replace(config, gradient_checkpointing=True)), trained(config)) < 1e-6
 
 
