@@ -110,7 +110,7 @@ def verdict(asked: Asked, found: dict[str, Any]) -> tuple[str, str]:
     halved = falls and all(each["high"] < -usual / 2 for each, usual in both)
     keeps = all(each["low"] > -usual / 2 for each, usual in both)
     habit, unclear = "keeps its habit", "no difference shown"
-    others, apart = "with the game's own words and after neutral sentences", "The intervals do not separate its play"
+    others, apart = "with the game's own words and after neutral sentences", "Its play is not clearly apart"
     if asked.expected == "less":  # the words forbid the rewards
         if halved:
             return "follows the words", f"It collects less than half of what it does {others}."

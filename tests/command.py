@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,7 +78,7 @@ class Finished:
     def said(self) -> list[str]:
         """Standard error without progress bars."""
         lines = (line for line in self.err.splitlines() if line.strip())
-        return [line for line in lines if not line.startswith("training:") and "episode/s" not in line]
+        return [line for line in lines if not line.startswith("training:") and not re.search("episode/s|s/episode", line)]
 
 
 @dataclass

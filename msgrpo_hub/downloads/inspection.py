@@ -156,12 +156,10 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> tuple[dict[str, A
 # ---- bases
 
 
-_SIZES = (
-    ("hidden_size", "n_embd", "d_model"),
-    ("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
-    ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    ("vocab_size",),
-)
+_SIZES = [
+    *(("hidden_size", "n_embd", "d_model"), ("intermediate_size", "n_inner", "ffn_dim", "d_ff")),
+    *(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), ("vocab_size",)),
+]
 """Names of sizes by family: of a state, of a hidden layer, of the layers, of the vocabulary."""
 
 

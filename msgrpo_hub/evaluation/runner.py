@@ -119,7 +119,7 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
     waiting = f"another process plays {player.name} on {task}: waiting for its result"
     with (
         disk_errors(folder, lambda: f"{len(run_files.read_rows(folder / run_files.LOG))} finished episodes are safe there"),
-        hold(folder / run_files.LOCK, lambda: print(waiting, file=sys.stderr, flush=True)),
+        hold(folder / run_files.LOCK, waiting, wait=True),
     ):
         done = _stored(folder, config)  # by the process that held the lock
         if done is None or not done.complete:

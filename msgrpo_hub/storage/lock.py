@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import _thread
 import errno
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, LeaseCompromise, SoftFileLease, Timeout
+
+from msgrpo_hub.errors import UserError
 
 SILENCE = 15.0
 """Seconds without a heartbeat after which a process counts as dead, whatever host names and clocks say."""
@@ -17,8 +20,8 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextmanager
-def hold(path: Path, busy: Callable[[], object]) -> Iterator[None]:
-    """Holds a lock. If another process holds it, calls `busy`, which raises or returns to wait.
+def hold(path: Path, busy: str, *, wait: bool = False) -> Iterator[None]:
+    """Holds a lock. If another process holds it, raises `UserError` with the text `busy`, or prints that and waits.
 
     The operating system frees the lock of a killed process. A disk without locks, as some network disks, gets a second file:
     its holder touches that every few seconds, and others take it after `SILENCE`. A holder that lost it is interrupted.
@@ -29,21 +32,20 @@ def hold(path: Path, busy: Callable[[], object]) -> Iterator[None]:
             _thread.interrupt_main()
 
     lock: BaseFileLock = FileLock(path, fallback_to_soft=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        busy()
-        lock.acquire()
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        beside, poll = path.with_name(f"{path.name}.alive"), SILENCE / 30
-        lock = SoftFileLease(beside, lease_duration=SILENCE, poll_interval=poll, on_compromise=lost)
+    patience = 0.0
+    while not lock.is_locked:
         try:
-            lock.acquire(timeout=1.2 * SILENCE)
-        except Timeout:
-            busy()
-            lock.acquire()
+            lock.acquire(timeout=patience)
+        except Timeout as error:
+            if not wait:
+                raise UserError(busy) from error
+            print(busy, file=sys.stderr, flush=True)
+            patience = -1  # without a limit
+        except OSError as error:
+            if error.errno not in _NO_LOCKS or isinstance(lock, SoftFileLease):
+                raise
+            beside, patience = path.with_name(f"{path.name}.alive"), 1.2 * SILENCE
+            lock = SoftFileLease(beside, lease_duration=SILENCE, poll_interval=SILENCE / 30, on_compromise=lost)
     try:
         yield
     finally:

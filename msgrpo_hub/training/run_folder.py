@@ -124,24 +124,16 @@ def locked(folder: Path, made: Sequence[Path] = ()) -> Iterator[None]:
 
     Afterwards, the folders that were `made` for this run, innermost first, are removed if they hold nothing.
     """
-
-    def busy() -> None:
-        raise UserError(
-            f"{str(folder)!r} is in use by another process: wait until that training ends, or name another --output-dir"
-        )
-
+    busy = f"{str(folder)!r} is in use by another process: wait until that training ends, or name another --output-dir"
     try:
         with hold(folder / LOCK, busy):
-            try:
-                yield
-            finally:
-                with suppress(OSError):  # the folder is gone
-                    if made and all(path.name.startswith(LOCK) for path in folder.iterdir()):
-                        (folder / LOCK).unlink(missing_ok=True)
+            yield
     finally:
-        with suppress(OSError):  # not empty
-            for path in made:
-                path.rmdir()
+        with suppress(OSError):  # the folder is gone
+            if made and [path.name for path in folder.iterdir()] == [LOCK]:
+                (folder / LOCK).unlink()
+                for path in made:
+                    path.rmdir()
 
 
 # ---- the checkpoint

@@ -46,7 +46,6 @@ def test_a_resume_that_changes_a_file_is_reported_with_its_seed(stage: Stage, tm
     trials = campaign(12, lambda _: changed, tmp_path / "kills.json", tmp_path, "a test")
     found = next(trial for trial in trials if trial["unequal"])
     assert found["unequal"] == ["notes.txt"]
-    assert (tmp_path / f"seed-{found['seed']}" / "metrics.jsonl").exists()
     assert trial(sound, found["seed"], tmp_path / "again")["unequal"] == []
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 import zlib
@@ -22,10 +25,13 @@ import pytest
 
 from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.episode import Completion
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import load_result
 from msgrpo_hub.evaluation.runner import missing_episodes, run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.players.registry import Player
+from msgrpo_hub.storage import lock
+from msgrpo_hub.training.run_folder import locked
 from tests.evaluation.played import LAKE, MIXED, SLIPPERY, Talker, contents, talker
 
 EIGHT = replace(LAKE, episodes=8)
@@ -97,9 +103,8 @@ def test_a_run_that_is_killed_twice_at_any_moment_continues_to_the_same_bytes_in
     assert died > 20
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_second_process_waits_for_the_first_and_continues_if_it_is_killed(
-    killed: bool, tmp_path: Path, whole: Callable[[Suite], dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
+def test_a_second_process_waits_for_the_first_and_continues_when_it_is_killed(
+    tmp_path: Path, whole: Callable[[Suite], dict[str, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, write = os.pipe()
 
@@ -112,18 +117,52 @@ def test_a_second_process_waits_for_the_first_and_continues_if_it_is_killed(
             return super().complete(prompts, rngs)
 
     first = forked(lambda: run_task(talker(Slow()), EIGHT, SLIPPERY, tmp_path, 2))
-    for _ in range(8 if killed else 1):
+    for _ in range(8):
         assert os.read(read, 1) == b"."  # it plays
-    if killed:
-        Timer(0.5, lambda: os.kill(first, signal.SIGKILL)).start()
+    Timer(0.5, lambda: os.kill(first, signal.SIGKILL)).start()
     monkeypatch.setattr(sys, "stderr", told := io.StringIO())
     policy = Talker()
     assert run_task(talker(policy), EIGHT, SLIPPERY, tmp_path, 2).complete
     monkeypatch.undo()
     assert "another process plays talker on FrozenLake-Slippery-v1: waiting for its result" in told.getvalue()
-    assert code_of(first) == (-signal.SIGKILL if killed else 0)
-    assert 0 < policy.asked <= 8 if killed else policy.asked == 0
+    assert code_of(first) == -signal.SIGKILL
+    assert 0 < policy.asked <= 8
     assert contents(tmp_path) == whole(EIGHT)
+
+
+@pytest.mark.parametrize("number", [0, errno.ENOSYS, errno.ENOLCK])
+def test_a_process_killed_on_another_host_leaves_no_lock_and_a_living_one_keeps_it(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk has locks, or not. The killed process had a clock that is years ahead."""
+
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def hold() -> None:
+        socket.gethostname = lambda: "another-host"
+        with locked(tmp_path):
+            (tmp_path / "held").touch()
+            time.sleep(60)
+
+    if number:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        monkeypatch.setattr(lock, "SILENCE", 0.6)
+    first = forked(hold)
+    while not (tmp_path / "held").exists():
+        time.sleep(0.01)
+    with pytest.raises(UserError, match="is in use by another process"), locked(tmp_path):
+        pass
+    os.kill(first, signal.SIGKILL)
+    assert code_of(first) == -signal.SIGKILL
+    for file in tmp_path.glob(".lock*"):
+        os.utime(file, (2e9, 2e9))
+    with locked(tmp_path):
+        if number:  # one that is overtaken ends
+            (tmp_path / ".lock.alive").unlink()
+            (tmp_path / ".lock.alive").touch()
+            with pytest.raises(KeyboardInterrupt):
+                time.sleep(5)
 
 
 def test_a_log_that_is_truncated_at_any_byte_continues_to_the_same_bytes_and_plays_only_the_missing_episodes(

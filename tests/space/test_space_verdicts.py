@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -91,9 +92,8 @@ def test_the_verdict_says_what_the_interval_says(
     assert judge(asked, walks([1] * len(control)), walks(control), walks(changed))["verdict"] == word
 
 
-def test_words_better_than_the_own_and_the_neutral_ones_help() -> None:
-    same = Asked(expected="same", reads=True, renamed=False, changed=True)
-    assert judge(same, *[walks([1, 0] * 30)] * 2, walks([1] * 60))["verdict"] == "helped by the words"
+def test_words_help_if_the_agent_plays_better_than_with_the_own_and_the_neutral_ones() -> None:
+    assert judge(replace(READER, expected="same"), *[walks([1, 0] * 30)] * 2, walks([1] * 60))["verdict"] == "helped by the words"
 
 
 def test_an_agent_that_hardly_ever_collects_shows_nothing() -> None:

@@ -90,10 +90,9 @@ def test_a_run_stopped_in_its_final_test_plays_only_the_unfinished_batches_again
     monkeypatch.setattr(runner, "play_episodes", stopped)
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "run", show_progress=False)
-    done = train(config, tmp_path / "run", resume=True, show_progress=False)
+    train(config, tmp_path / "run", resume=True, show_progress=False)
     assert batches == [4, 4, 2, 4, 4, 2, 4, 4, 4, 2, 4, 4, 2]
-    whole = train(config, tmp_path / "whole", show_progress=False)
-    assert [done[name] for name in done["players"]] == [whole[name] for name in whole["players"]]
+    train(config, tmp_path / "whole", show_progress=False)
     assert sha256(tmp_path / "run" / "test_episodes.parquet") == sha256(tmp_path / "whole" / "test_episodes.parquet")
     assert not (tmp_path / "run" / ".testing").exists()
 
