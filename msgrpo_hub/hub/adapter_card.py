@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +17,15 @@ from msgrpo_hub.evaluation.paired import Verdict, compare_tasks
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.statistics import BETTING, NO_INTERVAL, OverSeeds
 from msgrpo_hub.evaluation.suites import task_hash
-from msgrpo_hub.games import Game, make_game, splits_of
+from msgrpo_hub.fields import is_import
+from msgrpo_hub.games import FURTHER, GAMES, Game, base_game, make_game, splits_of
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.bases import Base
 from msgrpo_hub.hub.cards import render
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.shards import read_table
-from msgrpo_hub.training.config import TrainConfig, parse_games, stored_config
+from msgrpo_hub.training.config import CHOICES, TrainConfig, parse_games, stored_config
 from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.seeds import figures, siblings, tables_of
@@ -69,6 +71,8 @@ class GameTable:
     """Number of boards of the test episodes; None if the run had none."""
     verdict: Verdict | None = None
     """The adapter compared with its base on the same test episodes; None without test episodes."""
+    gain: float | None = None
+    """The largest gain in reward of the adapter over its base on a test episode; None without test episodes."""
 
     @property
     def one_score(self) -> bool:
@@ -89,11 +93,18 @@ class FinishedRun:
     """In the order of the configuration."""
     results: tuple[Result, ...]
     """Complete runs of `msgrpo eval` with exactly this adapter."""
+    signals: tuple[int, ...]
+    """The updates in which rewards gave advantages."""
     memory_mb: float | None
     lora_layers: tuple[str, ...]
     """Names of the layers and parameters that the adapter changes."""
     over_seeds: Mapping[str, Mapping[str, OverSeeds]]
     """Game → figure → its values over the seeds beside the run; empty without other seeds."""
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether the published weights learned from rewards: not if they are those of an update before the first signal."""
+        return min(self.signals, default=math.inf) <= self.summary["adapter_update"]
 
 
 def read_run(path: Path) -> FinishedRun:
@@ -109,7 +120,7 @@ def read_run(path: Path) -> FinishedRun:
         {value} if isinstance(value, str) else {*(value or ())}
         for value in map(settings.get, ("target_modules", "target_parameters", "exclude_modules"))
     )
-    weights = content_hash(folder.adapter)
+    weights, metrics = content_hash(folder.adapter), read_metrics(folder.metrics)
     results = find_results(path / RESULTS) if any((path / RESULTS).rglob(run_files.RESULTS)) else []
     own = [result for result in results if result.complete and result.config["identity"].get("adapter_commit") == weights]
     try:
@@ -124,7 +135,8 @@ def read_run(path: Path) -> FinishedRun:
         summary=summary,
         games=games,
         results=tuple(sorted(own, key=lambda result: (result.task, result.folder.name))),
-        memory_mb=max((line["memory_mb"] for line in read_metrics(folder.metrics)), default=None),
+        signals=tuple(int(of["update"]) for of in metrics if of.get("zero_variance_groups", config.groups) < config.groups),
+        memory_mb=max((line["memory_mb"] for line in metrics), default=None),
         lora_layers=tuple(sorted((targets | parameters) - excluded)),
         over_seeds=figures(siblings(path)),
     )
@@ -134,7 +146,7 @@ def _tables(folder: RunFolder, config: TrainConfig, summary: Mapping[str, Any]) 
     """One table per game. The summary itself is the table of the first game; `other_games` has the rest."""
     games = list(parse_games(config.game))
     stored = tables_of(summary)
-    verdicts, tables = _verdicts(folder, games), []
+    compared, tables = _compared(folder, games), []
     for name in games:
         table, players = stored[name] if config.test_episodes else {}, {}
         for player in (player for player in _PLAYERS if player in table):
@@ -143,12 +155,13 @@ def _tables(folder: RunFolder, config: TrainConfig, summary: Mapping[str, Any]) 
             for score in ("success", "reward", "success_greedy", "reward_greedy"):
                 low, high = row[f"{score}_interval"] or (None, None)
                 players[player][score] = Figure(mean=row[score], low=low, high=high, rule=row.get(f"{score}_rule"))
-        tables.append(GameTable(game=make_game(name), players=players, boards=table.get("boards"), verdict=verdicts.get(name)))
+        verdict, gain = compared.get(name, (None, None))
+        tables.append(GameTable(game=make_game(name), players=players, boards=table.get("boards"), verdict=verdict, gain=gain))
     return tuple(tables)
 
 
-def _verdicts(folder: RunFolder, games: list[str]) -> dict[str, Verdict]:
-    """Whether the adapter plays better than its base on the same sampled episodes, by reward or else by success."""
+def _compared(folder: RunFolder, games: list[str]) -> dict[str, tuple[Verdict, float]]:
+    """Whether the adapter plays better than its base on the same sampled episodes, by reward or else by success, and its gain."""
     rows = read_table(folder.test_episodes, "default").to_pylist() if folder.test_episodes.exists() else []
     rows.sort(key=lambda row: row["index"])
     values = {}
@@ -163,7 +176,9 @@ def _verdicts(folder: RunFolder, games: list[str]) -> dict[str, Verdict]:
             values[game] = (first, second, third, fourth)
     bounds = {game: return_range(make_game(game)) for game in values}
     compared = compare_tasks(values, 0, bounds) if values else []
-    return {one.task: (one.success if one.rewards.verdict == "inconclusive" else one.rewards).verdict for one in compared}
+    gains = {game: max(b - a for a, b in zip(*of[:2], strict=True)) for game, of in values.items()}
+    chosen = {one.task: one.success if one.rewards.verdict == "inconclusive" else one.rewards for one in compared}
+    return {game: (one.verdict, gains[game]) for game, one in chosen.items()}
 
 
 # ---- results of `msgrpo eval`
@@ -231,7 +246,7 @@ def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Ba
         pipeline_tag="text-generation",
         language="en",
         **base.license,
-        tags=["msgrpo", "reinforcement-learning", "text-games", "lora", *weights],
+        tags=["msgrpo", *(["reinforcement-learning"] if run.rewarded else []), "text-games", "lora", *weights],
         datasets=[rollouts] if rollouts else None,
         model_name=repo_id.partition("/")[2],
         eval_results=results or None,
@@ -255,4 +270,6 @@ def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Ba
         unseen=any(score["task"] not in weights for score in scores),
         differences={name: pair for name, pair in pairs.items() if pair[0] != pair[1] and name not in hidden},
         repeatable=not config.init_adapter.startswith(LOCAL),
+        own_games=[table.game.id for table in run.games if base_game(table.game).id not in GAMES | FURTHER],
+        own_code={name: getattr(config, name) for name in CHOICES if is_import(getattr(config, name))},
     )
