@@ -113,9 +113,9 @@ def problems(result: Result) -> list[str]:
         messages.append(f"its configuration does not fit the tables ({error})")
 
     # 3) each episode, and the summary
-    identity, kind = config["identity"], config["identity"]["kind"]
+    kind = config["identity"]["kind"]
     scripted, local = (result.player if kind == "scripted" else None), kind == "language model"
-    limit = identity["max_new_tokens"] if local else None
+    limit = config["identity"]["max_new_tokens"] if local else None
     for number, episode in enumerate(result.episodes):
         try:
             steps, score = judged(episode, game)
@@ -178,10 +178,7 @@ def not_replayed(game_id: str, prompt_format: str) -> list[str]:
 def reply_problems(
     episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None, scripted: str | None = None
 ) -> list[str]:
-    """The steps with a wrong action, status or legality, as readable messages; replies only of a built-in format.
-
-    The player `scripted`, if given, plays the episode again.
-    """
+    """What is wrong in replies of a built-in format, in status or legality, and in how the player `scripted`, if given, plays."""
     game, messages = make_game(episode.game_id), []
     for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), 1):
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
@@ -189,34 +186,30 @@ def reply_problems(
         if step.legal != (step.action in score.legal_actions) or step.status != reply_status(step.action, step.completion):
             messages.append(f"turn {turn}: its status or its legality does not follow from the rules")
     if scripted and prompt_format and not is_remote(game):
-        policy = ScriptedPolicy(SCRIPTED[scripted])
-        if play_episodes(game, policy, [(episode.seed, episode.member)], prompt_format=prompt_format) != [episode]:
+        policy, key = ScriptedPolicy(SCRIPTED[scripted]), (episode.seed, episode.member)
+        if play_episodes(game, policy, [key], prompt_format=prompt_format) != [episode]:
             messages.append(f"the player {scripted} plays otherwise")
     return messages
 
 
 def token_problems(episode: Episode, limit: int | None, *, counted: bool = False, stored: bool = False) -> list[str]:
-    """The steps whose tokens cannot be, as readable messages.
+    """The steps whose tokens cannot be, as readable messages. A truncated reply has `limit` tokens, and no reply has more.
 
-    Args:
-        episode: only its tokens are checked.
-        limit: tokens of a truncated reply, the largest number of any reply; None if unknown.
-        counted: whether the numbers of tokens are always known, as for a model that is loaded here.
-        stored: whether token ids and log-probabilities are stored, as in training; evaluations store none.
+    `counted`: their numbers are known, as for a model that is loaded here. `stored`: ids and log-probabilities, as in training.
     """
     messages = []
     for turn, step in enumerate(episode.steps, 1):
         reply, (read, written) = step.completion, step.completion.tokens
         ids, log_probs, entropies = reply.token_ids, reply.log_probs, reply.entropies
+        fits = min(read or 0, written or 0, *reply.prompt_ids, *ids) >= 0
         if stored:  # servers give no entropies
-            fits = bool(reply.prompt_ids and ids) and len(ids) == len(log_probs) == len(entropies or ids)
-            fits = fits and min(*reply.prompt_ids, *ids) >= 0
-            fits = fits and all(-math.inf < value <= _ABOVE_0 for value in (*log_probs, *(-entropy for entropy in entropies)))
+            fits &= len(ids) == len(log_probs) == len(entropies or ids) and bool(reply.prompt_ids and ids)
+            fits &= all(-math.inf < value <= _ABOVE_0 for value in (*log_probs, *(-entropy for entropy in entropies)))
         else:
-            fits = not (reply.prompt_ids or ids or log_probs or entropies) and not (counted and read is None)
+            fits &= not (reply.prompt_ids or ids or log_probs or entropies or (counted and read is None))
         if limit is not None and written is not None:
-            fits = fits and written <= limit and (reply.finish == "stop" or written == limit)
-        if not fits or min(read or 0, written or 0) < 0:
+            fits &= written <= limit and (reply.finish == "stop" or written == limit)
+        if not fits:
             messages.append(f"turn {turn}: no reply of its player has these tokens")
     return messages
 
@@ -296,13 +289,11 @@ def read_episodes(
         counts, sizes = Counter(number for number, *_ in of_run), Counter(map(len, of_run.values()))
         [(size, _)], [(count, _)] = sizes.most_common(1), Counter(counts.values()).most_common(1)
         what = "update" if runs[run][0] in (None, "train") else "board"
+        last = max(logged if what == "update" else 0, *counts)
+        if missing := next((number for number in range(1, last + 1) if number not in counts), 0):
+            yield what, None, None, [f"the episodes of {what} {missing} are missing"]
         wrong = [number for (number, *_), members in of_run.items() if Counter(members) != Counter(range(size))]
-        wrong += [number for number, groups_there in counts.items() if groups_there != count]
-        for number in range(1, max(logged if what == "update" else 0, *counts) + 1):
-            if number not in counts:
-                yield what, None, None, [f"the episodes of {what} {number} are missing"]
-                break
-        if wrong:
+        if wrong := [*wrong, *(number for number, there in counts.items() if there != count)]:
             yield what, None, None, [f"{what} {min(wrong)} lacks episodes, or has some twice"]
 
 
@@ -317,8 +308,7 @@ def _checked_rollout(shard: str, head: Mapping[str, Any], steps: Sequence[Mappin
         trained, messages = update is not None, []
         if name := _SHARD.fullmatch(shard):
             there, run, first, last = name.groups()
-            inside = not first or int(first) <= (update or 0) <= int(last or first)
-            if split != there or head["run"] != run or not inside:
+            if (there, run) != (split, head["run"]) or not int(first or 0) <= (update or 0) <= int(last or first or 0):
                 messages.append(f"it does not belong in {shard}")
         # all of this is true of an episode of training, and false of one of an evaluation
         told = [head["player"] == "training" if origin else trained, index is None, split == "train"]

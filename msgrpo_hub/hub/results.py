@@ -66,8 +66,6 @@ _COLUMNS = {
     **dict.fromkeys(("reference", "task_hash", "run", "folder", "identity"), pa.string()),
 }
 
-_TYPES = {pa.string(): (str,), pa.float64(): (int, float), pa.int64(): (int,)}
-
 
 def push_results(
     folder: str | Path,
@@ -147,12 +145,10 @@ def leaderboard_table(board: Leaderboard) -> pa.Table:
     for result in board.results:
         config, summary, identity = result.config, result.summary, result.config["identity"]
         references, rank = summary["references"], board.ranks.get(run_hash(config)) or (None, None)
-        told = {name: identity.get(name) for name in (*_PLAYER, "temperature", "max_new_tokens")}
         figures = {name: summary[name] or {} for name in _FIGURES}
         rows.append(
             {
-                # a foreign identity may hold values of any type
-                **{name: value if type(value) in _TYPES[_COLUMNS[name]] else None for name, value in told.items()},
+                **{name: identity.get(name) for name in (*_PLAYER, "temperature", "max_new_tokens")},
                 **{name: config[name] for name in ("task", "player", "suite", "split", "episodes", "harness", "task_hash")},
                 **{name: summary[name] for name in (*_PLAIN, *_COUNTS, "above_optimum")},
                 **{name: figure.get("mean") for name, figure in figures.items()},

@@ -97,7 +97,7 @@ KINDS: dict[str, Kind] = {
             *("base", "base_commit", "mode", "temperature", "max_new_tokens", "chat_template", "dtype", "device"),
             *("engine", "torch", "transformers", "peft"),
         ),
-        optional=("adapter", "adapter_commit", "batch_size", "quantization", "bitsandbytes", "top_k", "top_p"),
+        optional=("batch_size", "top_k", "top_p"),
         batched=True,
         sampled=True,
     ),
@@ -325,10 +325,9 @@ def identity_problems(name: str, identity: object) -> list[str]:
         return [f"its identity does not say what kind of player it is: expected one of {', '.join(KINDS)}"]
     # 1) Each field is known, there and valid.
     kind, invalid = identity["kind"], list[str]()
-    own = dict.fromkeys(KINDS[kind].required)
-    for pair in (("adapter", "adapter_commit"), ("quantization", "bitsandbytes")):
-        own |= dict.fromkeys(pair if {*pair} & identity.keys() else ())
-    own |= dict.fromkeys(field for field in KINDS[kind].optional if field in identity)
+    pairs = ("adapter", "adapter_commit"), ("quantization", "bitsandbytes")
+    further = [field for pair in pairs if kind == "language model" and {*pair} & identity.keys() for field in pair]
+    own = [*KINDS[kind].required, *further, *(field for field in KINDS[kind].optional if field in identity)]
     for field in own:
         value = identity.get(field)
         if field in ("weights", "base_commit", "adapter_commit"):
@@ -343,8 +342,8 @@ def identity_problems(name: str, identity: object) -> list[str]:
     if invalid:
         return [f"its identity is incomplete: {kind} without a valid {', '.join(invalid)}"]
     switches = {name for name in identity if KINDS[kind].sampled and name.startswith("chat_template_kwargs.")}
-    if unknown_fields := identity.keys() - {"kind", *own, *switches}:
-        return [f"its identity has {min(unknown_fields)[:80]!r}, which no player of kind {kind} has"]
+    if others := identity.keys() - {"kind", *own, *switches}:
+        return [f"its identity has {min(others)[:80]!r}, which no player of kind {kind} has"]
     # 2) The name is one of such a player: `BASE`, `ADAPTER` or `BASE+ADAPTER`, each with or without a revision.
     if kind == "language model":
         at, base, adapter = "(?:@[^@+]+)?", *(re.escape(str(identity.get(field, ""))) for field in ("base", "adapter"))

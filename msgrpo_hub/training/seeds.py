@@ -93,8 +93,8 @@ def check_within(name: str, value: object, bounds: tuple[float, float], where: s
 def check_metrics(run: SeedRun) -> None:
     """Raises `UserError` for a metric that no run has: a reward beyond its game, a share beyond 0 and 1, a negative time."""
     lows, highs = zip(*(return_range(make_game(game)) for game in parse_games(run.config.game)), strict=True)
-    bounds = {"reward": (min(lows), max(highs)), "seconds": (0.0, math.inf)}
-    bounds |= dict.fromkeys(("success", "unreadable", "truncated", "illegal"), (0.0, 1.0))
+    bounds = dict.fromkeys(("success", "unreadable", "truncated", "illegal"), (0.0, 1.0))
+    bounds |= {"reward": (min(lows), max(highs)), "seconds": (0.0, math.inf)}
     for line in run.metrics:
         where = f" in update {line['update']:g} of {str(run.folder / 'metrics.jsonl')!r}"
         for name in dict.fromkeys(["teacher_reward" if "teacher_reward" in line else "reward", *line]):

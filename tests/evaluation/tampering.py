@@ -116,23 +116,14 @@ def paths(values: Any, at: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return [at]
 
 
-def without(path: tuple[str, ...]) -> Callable[[dict[str, Any]], None]:
-    """Removes the value at a path."""
-
-    def remove(values: dict[str, Any]) -> None:
-        for key in path[:-1]:
-            values = values[key]
-        del values[path[-1]]
-
-    return remove
-
-
-def changed_at(path: tuple[str, ...], change: Callable[[Any], Any]) -> Callable[[dict[str, Any]], None]:
-    """Changes the value at a path."""
+def changed_at(path: tuple[str, ...], change: Callable[[Any], Any] | None) -> Callable[[dict[str, Any]], None]:
+    """Changes or removes the value at a path."""
 
     def change_it(values: dict[str, Any]) -> None:
         for key in path[:-1]:
             values = values[key]
-        values[path[-1]] = change(values[path[-1]])
+        old = values.pop(path[-1])
+        if change:
+            values[path[-1]] = change(old)
 
     return change_it

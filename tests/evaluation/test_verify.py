@@ -40,7 +40,6 @@ from tests.evaluation.tampering import (
     put,
     rewrite,
     rewrite_json,
-    without,
 )
 from tests.identities import MODEL, batched
 
@@ -101,16 +100,8 @@ CHANGES: dict[str, tuple[tuple[str, ...], Callable[[Rows], Any], str]] = {
     "a reward": (STEPS, put(0, reward=1.0), "reward 1 on turn 1, where the rules give 0"),
     "a reply": (STEPS, other_reply, "turn 1: its reply does not parse to"),
     "an action with its reply": (STEPS, other_action_and_reply, "episode 0: "),
-    "an unknown action": (STEPS, put(0, action="Jump"), "no action 'Jump'"),
     "an observation": (STEPS, put(0, observation=lambda old: f"{old} "), "another observation .* on turn 1"),
-    "a status": (STEPS, put(0, status="truncated_reply"), "turn 1: its status or its legality"),
-    "the legal actions": (STEPS, put(0, legal_actions=["Left"]), SCORES),
     "a missing step": (STEPS, lambda rows: rows[1:], APART),
-    "no reply": (STEPS, put(0, reply=None), "rows without reply"),
-    "a seed": (EPISODES, put(0, seed=7), APART),
-    "the end": (EPISODES, put(0, terminated=lambda old: not old), "another end"),
-    "the return": (EPISODES, put(0, reward=lambda old: old + 1), SCORES),
-    "the luck-adjusted score": (EPISODES, put(0, luck_adjusted=1.0), SCORES),
     "the order of episodes": (EPISODES, lambda rows: rows[::-1], APART),
     "a missing episode": (STEPS + EPISODES, without_episode, "the tables have 31 of 32 episodes"),
     "a member": (STEPS + EPISODES, lambda rows: [row | {"member": 1} for row in rows], "are not those of the suite, each once"),
@@ -175,8 +166,8 @@ def test_every_figure_of_a_summary_must_follow_from_the_episodes(lake: Result, p
     wrong, before = "the summary does not follow from the episodes", (lake.folder / "results.json").read_text()
     assert len(paths(lake.summary)) > 25
     for path in paths(lake.summary):
-        for change in (changed_at(path, other), without(path)):
-            rewrite_json(lake, "results.json", change)
+        for change in (other, None):
+            rewrite_json(lake, "results.json", changed_at(path, change))
             assert found(lake), path
             (lake.folder / "results.json").write_text(before)
     assert found(lake) == ""

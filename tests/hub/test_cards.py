@@ -147,96 +147,63 @@ def test_unknown_facts_are_omitted() -> None:
     assert check_as_the_hub_does("model", text) == ([], [])
 
 
-TEACHER = {"teacher": "optimal", "taught": 3}
-STARTED = {"init_adapter": f"ada/first@{COMMIT}"}
-BOARD = "No training episode started from a board"
-KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], list[str]]] = {
-    "rewards": ({}, {}, ["It learned from rewards only, by playing, with [MS-GRPO]", "- reinforcement-learning"], ["teacher"]),
-    "a teacher": (
-        TEACHER | {"updates": 3},
-        {"signals": ()},
-        ["It learned from the moves of a teacher (behaviour cloning), and not from rewards.\n"],
-        ["[MS-GRPO]", "- reinforcement-learning"],
-    ),
-    "both": (
-        TEACHER,
-        {"signals": (4,)},
-        [
-            "the moves of a teacher, and then from rewards, by playing, with [MS-GRPO]",
-            "The first 3 updates are behaviour cloning",
-        ],
-        ["only"],
-    ),
+MS_GRPO, SAME, OWN = "by playing, with [MS-GRPO]", "give the same weights", dataclasses.replace(make_game(LAKE), id="Mine-v1")  # type: ignore[type-var]
+TEACHER, FRONT = {"teacher": "optimal", "taught": 3}, "- reinforcement-learning"
+OTHERWISE = {"resumed_otherwise": [{"threads": [1, 2]}, {"threads": [2, 1], "torch": ["2", "3"]}]}
+Words = tuple[str, ...]
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], Words, Words]] = {
+    "rewards": ({}, {}, (f"It learned from rewards only, {MS_GRPO}", FRONT), ("teacher",)),
+    "a teacher": (TEACHER | {"updates": 3}, {"signals": ()}, ("a teacher (behaviour cloning), and not from",), (MS_GRPO, FRONT)),
+    "both": (TEACHER, {"signals": (4,)}, (f"a teacher, and then from rewards, {MS_GRPO}", "The first 3 updates are"), ("only",)),
     "the best weights are the teacher's": (
         TEACHER | {"keep": "best"},
         {"signals": (40,), "summary": {"adapter_update": 20}},
-        ["and not from rewards", "from update 20, the best on the 50 validation episodes"],
-        ["[MS-GRPO]"],
+        ("and not from rewards", "from update 20, the best on the 50 validation episodes"),
+        (MS_GRPO,),
     ),
-    "nothing learned": ({}, {"signals": ()}, ["**It learned nothing: no update"], ["learned from", "[MS-GRPO]"]),
+    "nothing learned": ({}, {"signals": ()}, ("**It learned nothing: no update",), ("learned from", MS_GRPO)),
     "continued": (
-        STARTED,
+        {"init_adapter": f"ada/first@{COMMIT}"},
         {},
-        [
-            "It learned from rewards in this run, by",
-            f"started from the adapter `ada/first@{COMMIT}`",
-            "episode of this run started",
-        ],
-        ["rewards only", BOARD],
+        (f"from rewards in this run, {MS_GRPO}", f"started from the adapter `ada/first@{COMMIT}`", "episode of this run started"),
+        ("rewards only", "No training episode started"),
     ),
-    "interrupted": (
-        {},
-        {"summary": {"resumed_otherwise": [{"threads": [1, 2]}, {"threads": [2, 1], "torch": ["2", "3"]}]}},
-        ["interrupted, and continued with other values of `threads`, `torch`.", "To repeat the training:\n"],
-        ["give the same weights"],
-    ),
-    "a GPU": ({}, {"summary": {"device": "cuda"}}, ["To repeat the training:\n"], ["give the same weights"]),
+    "interrupted": ({}, {"summary": OTHERWISE}, ("with other values of `threads`, `torch`.", "repeat the training:\n"), (SAME,)),
+    "a GPU": ({}, {"summary": {"device": "cuda"}}, ("repeat the training:\n",), (SAME,)),
     "own credit": (
         {"credit": "mine:Credit"},
         {},
-        [
-            "code that is not in this repository: `mine:Credit`",
-            "config.toml --credit mine:Credit --output",
-            "(default `whole-episode`)",
-        ],
-        ["prompt-format"],
+        ("not in this repository: `mine:Credit`", "config.toml --credit mine:Credit --output", "(default `whole-episode`)"),
+        ("prompt-format",),
     ),
-    "own game": ({}, {"games": ("Mine-v1",)}, ["`Mine-v1` is no part of msgrpo-hub: install"], []),
+    "own game": ({}, {"games": [OWN]}, ("`Mine-v1` is no part of msgrpo-hub: install",), ()),
     "several games": (
         {"game": f"{LAKE},{SNAKE}"},
-        {"games": (LAKE, SNAKE)},
-        [f"prompts of `{LAKE}` and `{SNAKE}`."],
-        ["no part of msgrpo"],
+        {"games": [make_game(LAKE), make_game(SNAKE)]},
+        (f"`{LAKE}` and `{SNAKE}`.",),
+        (),
     ),
-    "4 bits": (
-        {"load_in_4bit": True, "dtype": "bfloat16"},
-        {},
-        ["--dtype bfloat16 --load-in-4bit\n", 'dtype="bfloat16", load_in_4bit=True)', "msgrpo-hub[quantized]"],
-        [],
-    ),
-    "no gain": ({}, {"gain": 0.0}, ["The adapter gains on its base in no test episode."], ["largest gain"]),
-    "a gain": ({}, {"gain": 0.5}, ["the episode with the largest gain"], ["in no test episode"]),
-    "an older version": ({}, {"summary": {"versions": {"msgrpo_hub": "0.0.7"}}}, ["with the package `msgrpo_hub` 0.0.7."], []),
+    "4 bits": ({"load_in_4bit": True}, {}, (" --load-in-4bit\n", "load_in_4bit=True)", "msgrpo-hub[quantized]"), ("--dtype",)),
+    "another type": ({"dtype": "bfloat16"}, {}, (" --dtype bfloat16\n", 'dtype="bfloat16")'), ("4bit",)),
+    "no gain": ({}, {"gain": 0.0}, ("The adapter gains on its base in no test episode.",), ("largest gain",)),
+    "a gain": ({}, {"gain": 0.5}, ("the episode with the largest gain",), ("in no test episode",)),
+    "an older version": ({}, {"summary": {"versions": {"msgrpo_hub": "0.0.7"}}}, ("the package `msgrpo_hub` 0.0.7.",), ()),
 }
 """Changes of the settings and of the run; what its card says, and what it does not say."""
 
 
 @pytest.mark.parametrize(("settings", "run", "said", "not_said"), KINDS.values(), ids=KINDS)
 def test_every_sentence_follows_from_the_record_of_the_run(
-    settings: dict[str, Any], run: dict[str, Any], said: list[str], not_said: list[str], monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], run: dict[str, Any], said: Words, not_said: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = dataclasses.replace(make_game(LAKE), id="Mine-v1")  # type: ignore[type-var]
-    monkeypatch.setattr("msgrpo_hub.games.seeds.make_game", lambda name: own if name == "Mine-v1" else make_game(name))
-    names, gain = run.get("games", (LAKE,)), run.get("gain")
-    games = [table(row(0.5), name if name != "Mine-v1" else LAKE, gain=gain) for name in names]
-    games = [dataclasses.replace(one, game=own) if name == "Mine-v1" else one for name, one in zip(names, games, strict=True)]
-    changed = {**run, "games": tuple(games), "summary": example().summary | run.get("summary", {})}
-    changed.pop("gain", None)
-    text = card(config=settings, **changed)
-    front, text = text.split("---\n", 2)[1:]
-    front = front.partition("model-index")[0]
-    assert [words for words in said if words not in front + text] == []
-    assert [words for words in not_said if words in front + text.partition("## Intended use")[0]] == []
+    monkeypatch.setattr("msgrpo_hub.games.seeds.make_game", lambda name: OWN if name == OWN.id else make_game(name))
+    one = table(row(0.5), gain=run.get("gain"))
+    changed = {"signals": run.get("signals", (1,)), "summary": example().summary | run.get("summary", {})}
+    games = tuple(dataclasses.replace(one, game=game) for game in run.get("games", [make_game(LAKE)]))
+    front, _, text = card(config=settings, games=games, **changed)[4:].partition("---\n")
+    text = front.partition("model-index")[0] + text
+    assert [words for words in said if words not in text] == []
+    assert [words for words in not_said if words in text.partition("## Intended use")[0]] == []
     assert "learned other" not in text
     assert not re.search(r"\bNone\b|\n\n\n| $", text, re.MULTILINE)
 
