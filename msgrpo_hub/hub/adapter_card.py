@@ -104,7 +104,7 @@ class FinishedRun:
     @property
     def rewarded(self) -> bool:
         """Whether the published weights learned from rewards: not if they are those of an update before the first signal."""
-        return min(self.signals, default=math.inf) <= self.summary["adapter_update"]
+        return bool(min(self.signals, default=math.inf) <= self.summary["adapter_update"])
 
 
 def read_run(path: Path) -> FinishedRun:

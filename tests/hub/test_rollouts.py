@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -221,28 +220,16 @@ def test_no_path_or_name_of_the_machine_is_pushed(loopback: Loopback, saved: Pat
 # ---- records that do not replay, and other files
 
 
-def forge_success(heads: list[dict[str, Any]], steps: list[dict[str, Any]]) -> None:
-    lost = next(head for head in heads if not head["success"])
-    for row in (lost, *(row for row in steps if (row["seed"], row["member"]) == (lost["seed"], lost["member"]))):
-        row["success"] = True
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (forge_success, "the record has success = True, where the rules say otherwise"),
-        (lambda _, steps: next(row for row in steps if row["action"]).update(reply="?"), "its reply does not parse to"),
-        (lambda _, steps: steps[0].update(reward=steps[0]["reward"] + 1), "where the rules give 0"),
-    ],
-    ids=["a success", "a reply", "a reward"],
-)
-def test_a_forged_record_is_found_and_not_loaded(change: Callable[..., Any], words: str, saved: Path, tmp_path: Path) -> None:
+def test_a_forged_success_is_found_and_not_loaded(saved: Path, tmp_path: Path) -> None:
     tables = {config: pq.ParquetFile(path).read() for config, path in zip(CONFIGS, shards(saved)[0], strict=True)}
     rows = {config: table.to_pylist() for config, table in tables.items()}
-    change(rows["default"], rows["steps"])
+    lost = next(head for head in rows["default"] if not head["success"])
+    for row in (lost, *(row for row in rows["steps"] if (row["seed"], row["member"]) == (lost["seed"], lost["member"]))):
+        row["success"] = True
     for config, table in tables.items():
         (tmp_path / config).mkdir()
         pq.write_table(pa.Table.from_pylist(rows[config], schema=table.schema), tmp_path / config / "train-00001.parquet")
+    words = "the record has success = True, where the rules say otherwise"
     assert words in "; ".join(problem for row in verify_rollouts(tmp_path) for problem in row["problems"])
     with pytest.raises(UserError, match=words):
         load_here(tmp_path)

@@ -282,7 +282,6 @@ WRONG_SHARDS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "renamed": (lambda _, second: second.rename(second.with_name("train-8.parquet")), "^$"),
     "missing": (lambda first, _: first.unlink(), "^the episodes of update 1 are missing$"),
     "without a member": (keep(lambda group, member: (group, member) != (1, 2)), "^update 1 lacks episodes"),
-    "without the first member": (keep(lambda group, member: (group, member) != (0, 0)), "^update 1 lacks episodes"),
     "without a group": (keep(lambda group, _: group == 0), "^update 1 lacks episodes"),
 }
 
@@ -301,19 +300,9 @@ def test_a_shard_is_known_by_what_is_in_it(
     assert re.search(words, problems(tmp_path))
 
 
-TAMPERED: dict[str, tuple[str, Change, str]] = {
-    "an action with its reply": ("steps", other_action, "the record has another|does not follow"),
-    "a prompt format": ("default", lambda rows: rows[0].update(prompt_format="json"), "turn 1: prompt does not follow"),
-}
-
-
-@pytest.mark.parametrize(("config", "change", "words"), TAMPERED.values(), ids=TAMPERED)
-def test_a_changed_record_is_found(
-    config: str, change: Change, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rewrite(save(tmp_path, played(LAKE)), config, change)
-    assert re.search(words, problems(tmp_path))
-    with pytest.raises(SystemExit) as ended:
+def test_an_action_that_is_changed_with_its_reply_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rewrite(save(tmp_path, played(LAKE)), "steps", other_action)
+    assert re.search("the record has another|does not follow", problems(tmp_path))
+    with pytest.raises(SystemExit, match="2"):
         main(["verify", str(tmp_path)])
-    assert ended.value.code == 2
     assert "WRONG" in capsys.readouterr().out
