@@ -45,7 +45,7 @@ def test_a_folder_that_holds_no_model_is_refused(folder: Path, files: str | dict
 CONFIGS: list[dict[str, Any]] = [
     *({"vocab_size": "800"}, {"num_attention_heads": 0}, {"hidden_act": {"a": 1}}, {"layer_types": ["evil", "evil"]}),
     *({"rope_parameters": {"rope_type": "evil"}}, {"dtype": "evil"}, {"text_config": {}}, {"model_type": {}}),
-    {"rope_parameters": {"rope_type": "linear", "factor": "4", "rope_theta": 1e4}},
+    {"rope_parameters": {"x": {"rope_type": "linear", "factor": "4"}}},
 ]
 
 
