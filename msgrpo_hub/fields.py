@@ -60,7 +60,8 @@ def misfit(value: object, hint: Any) -> str:
         return " or ".join(expected) if all(expected) else ""
     if kind is Literal:
         return "" if value in parts else f"one of {', '.join(map(str, parts))}"
-    if not isinstance(kind, type) or kind is Any or getattr(kind, "_is_protocol", False):
+    only_typed = getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False)
+    if not isinstance(kind, type) or kind is Any or only_typed:
         return ""
     is_number = kind in (int, float)  # an int passes as float; a bool does not pass as a number
     if not isinstance(value, (int, float) if kind is float else kind) or (is_number and isinstance(value, bool)):
@@ -138,7 +139,21 @@ def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool
         imported = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(f"cannot import the {kind} {name!r} ({error}): expected module:object, found from this folder") from error
+    example: Any = next(iter(built_in.values()), None)
+    given = inspect.signature(example).parameters.values() if callable(example) else ()
+    names = [parameter.name for parameter in given if parameter.default is parameter.empty]
+    if isinstance(imported, type) and (why := _refusal(imported, ())):
+        raise UserError(f"cannot create the {kind} {name!r} ({why}): expected a class without arguments, or an object")
     variant: T = imported() if isinstance(imported, type) else imported
-    if all(map(callable, built_in.values())) and built_in and not callable(variant):
-        raise UserError(f"the {kind} {name!r} is of type {type(variant).__name__}: expected a function")
+    if names and (why := _refusal(variant, names)):
+        raise UserError(f"the {kind} {name!r} cannot be called with {', '.join(names)} ({why}): expected a function of these")
     return variant
+
+
+def _refusal(function: Any, arguments: Sequence[object]) -> str:
+    """Why an object cannot be called with so many arguments; empty if it can, or if compiled code does not tell."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        return str(error) if isinstance(error, TypeError) else ""
+    return ""

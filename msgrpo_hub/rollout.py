@@ -16,7 +16,7 @@ import numpy as np
 from msgrpo_hub.agent.policy import Interrupted, Policy, build_prompt, format_of
 from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.episode import Completion, Episode, Group, ReplyStatus, Step
-from msgrpo_hub.fields import Count, checked
+from msgrpo_hub.fields import Count, Number, checked
 from msgrpo_hub.games import Game, is_remote, stream
 
 
@@ -127,7 +127,7 @@ def play_episodes(
 def play_groups(
     game: Game,
     policy: Policy,
-    seeds: Sequence[int],
+    seeds: Sequence[Number],
     group_size: Count,
     *,
     prompt_format: PromptFormat | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -45,6 +45,7 @@ def build_prompt(game: Game, state: Any, prompt_format: PromptFormat = THINK_ACT
     return Prompt(contents, observation, game, state, prompt_format)
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Anything that answers prompts.
 

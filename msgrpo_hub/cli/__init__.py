@@ -9,7 +9,9 @@ import logging
 import os
 import signal
 import sys
+import time
 import warnings
+from functools import partial
 from importlib import import_module
 
 from msgrpo_hub import __version__
@@ -55,10 +57,11 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets "?" for a line of a table
     try:
+        end = partial(_end, [])
+        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # Windows has no SIGHUP
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # not ignored, as by `nohup`
+                signal.signal(number, end)
         options = parse(given)
-        for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # Windows has no SIGHUP
-            if signal.getsignal(number) is signal.SIG_DFL:  # not ignored, as by `nohup`
-                signal.signal(number, _end)
         options.run(options)
         sys.stdout.flush()
     except UserError as error:
@@ -72,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:  # of a disk, or of standard output
         from msgrpo_hub.storage.files import AGAIN, DISK
 
-        no_folder = error.filename and error.errno in (errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+        no_folder = error.filename and error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG)
         if not no_folder and error.errno not in (*DISK, errno.EPIPE):
             raise
         remedy = "name another folder" if no_folder else f"make room or allow it, then {AGAIN}"
@@ -86,9 +89,13 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
 
 
-def _end(number: int, _: object) -> None:
-    """Ends a command as Ctrl-C does."""
-    raise KeyboardInterrupt(signal.Signals(number))
+def _end(signals: list[float], number: int, _: object) -> None:
+    """Ends a command as Ctrl-C does. A second Ctrl-C within a second is the same one; a later one ends the clean-up too."""
+    signals.append(time.monotonic())
+    if len(signals) == 1:
+        raise KeyboardInterrupt(signal.Signals(number))
+    if signals[-1] - signals[0] > 1:
+        os._exit(128 + number)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

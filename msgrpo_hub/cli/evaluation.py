@@ -165,9 +165,10 @@ def run_verify(options: argparse.Namespace) -> None:
     if wrong:
         raise UserError(f"{len(wrong)} of {len(checked)} runs do not agree with the rules: do not trust these results")
     print(f"\nnot checked: {NOT_CHECKED}", file=sys.stderr)
-    saved = any(options.folder.glob("rollouts/default/*.parquet"))
     folder = shlex.quote(str(options.folder))
-    print_next(f"msgrpo push rollouts {folder} USER/NAME" if saved else f"msgrpo report {folder}")
+    dataset, saved = (any(options.folder.glob(f"{root}default/*.parquet")) for root in ("", "rollouts/"))
+    own = f"msgrpo push rollouts {folder} USER/NAME" if saved else f"msgrpo report {folder}"
+    print_next(f"msgrpo_hub.hub.load_rollouts({str(options.folder)!r}) in Python" if dataset else own)
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:

@@ -43,7 +43,7 @@ KINDS = {
     "rollouts": Kind(
         "hub.rollouts",
         "the episodes of a run as a dataset, private unless --public is given",
-        "msgrpo push adapter {folder} USER/NAME --rollouts {repo}",
+        "msgrpo verify {folder}",
         "of `train --save-rollouts`, or of `eval`",
         ("message",),
     ),
@@ -135,7 +135,20 @@ def run_push(options: argparse.Namespace) -> None:
     print(f"pushing to {check_repo_id(options.repo)} ({visible})", file=sys.stderr)
     pushed = call("push")
     next_command = kind.next_command.format(folder=shlex.quote(str(source[0])), repo=options.repo)
+    if options.kind == "rollouts" and (own := adapter_push(source[0])):
+        next_command = f"{own} --rollouts {options.repo}"
     show_pushed(pushed, as_json=options.json, next_command=next_command)
+
+
+def adapter_push(folder: Path) -> str:
+    """The command that pushes the adapter of a finished run; empty if the folder holds none, or none that learned."""
+    from msgrpo_hub.downloads.names import is_folder, located
+    from msgrpo_hub.training.summary import read_summary
+
+    if not (path := folder / "summary.json").exists() or "learned_nothing" in (summary := read_summary(path)):
+        return ""
+    base = " --base USER/BASE" if is_folder(located(summary["config"]["model"])) else ""
+    return f"msgrpo push adapter {shlex.quote(str(folder))} USER/NAME{base}"
 
 
 def show_pushed(pushed: Any, *, next_command: str, as_json: bool = False, quiet: bool = False) -> None:

@@ -157,6 +157,9 @@ def run_space(options: argparse.Namespace) -> None:
     if not app.exists():
         raise UserError(f"no demo at {str(app)!r}: expected it in an install or a clone of msgrpo-hub")
     if options.device:
+        from msgrpo_hub.models.devices import check_device
+
+        check_device(options.device)
         os.environ["MSGRPO_DEVICE"] = options.device
     print("Next: open the address below; `msgrpo push space USER/NAME` deploys it", file=sys.stderr)
     sys.path.insert(0, str(app.parent))  # as on a Space, whose root is this folder

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgrpo_hub.cli.flags import add_fields, add_json, given_fields, print_next, read_as, show
-from msgrpo_hub.cli.hub import add_visibility, show_pushed
+from msgrpo_hub.cli.hub import adapter_push, add_visibility, show_pushed
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.fields import Range, Seed, is_import
@@ -97,10 +97,9 @@ def run_train(options: argparse.Namespace) -> None:
     from msgrpo_hub.training.run import train
 
     how = {"acting": options.acting, "accept_rounding": options.accept_rounding, "callbacks": callbacks}
-    summaries = {}
     for path, own in runs.items():
         try:
-            summary = summaries[path] = train(own, path, resume=options.resume or bool(options.seeds), **how)
+            summary = train(own, path, resume=options.resume or bool(options.seeds), **how)
         except UserError as error:
             if not options.seeds:
                 raise
@@ -115,9 +114,7 @@ def run_train(options: argparse.Namespace) -> None:
 
         variants, text = find_variants([folder]), f"\n\nThe adapters are in {folder}/seed-N/adapter"
         show([data_of(variant) for variant in variants], seed_table(variants) + text, as_json=options.json)
-        learned = [path for path, of_seed in summaries.items() if "learned_nothing" not in of_seed]
-        pushes = [f"msgrpo push adapter {shlex.quote(str(path))} USER/NAME" for path in learned[:1]]
-        print_next(f"msgrpo curves {shlex.quote(str(folder))}", *pushes)
+        print_next(f"msgrpo curves {shlex.quote(str(folder))}", *[*filter(None, map(adapter_push, runs))][:1])
         return
     show(summary, summary_text(summary, folder), as_json=options.json)
     print_next(*next_commands(summary, config, folder))

@@ -16,7 +16,7 @@ from msgrpo_hub.episode import Episode, EpisodeScore, StepScore
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.fields import Count, Range, misfit
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.files import read_json
+from msgrpo_hub.storage.files import files_below, read_json
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 
 CONFIG: dict[str, Any] = {
@@ -95,13 +95,20 @@ def load_result(folder: Path) -> Result:
 
 
 def find_results(path: Path) -> list[Result]:
-    """All runs under a folder, sorted by path. Errors as for `find_runs` and `load_result`."""
-    return [load_result(folder) for folder in find_runs(path)]
+    """All runs under a folder that do not vanish meanwhile, sorted by path. Errors as for `find_runs` and `load_result`."""
+    found = []
+    for folder in find_runs(path):
+        try:
+            found.append(load_result(folder))
+        except UserError:
+            if folder.exists():
+                raise
+    return found
 
 
 def find_runs(path: Path) -> list[Path]:
     """The folders of all runs under a folder, sorted. Raises `UserError` if there are none."""
-    played = {file.parent for name in (run_files.RESULTS, run_files.EPISODES) for file in path.rglob(name)}
+    played = {file.parent for file in files_below(path, run_files.RESULTS, run_files.EPISODES)}
     folders = [folder for folder in played if not (folder / run_files.LOG).exists() or (folder / run_files.RESULTS).exists()]
     if not folders:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` has filled")

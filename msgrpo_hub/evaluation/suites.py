@@ -141,7 +141,7 @@ def load_suite(name: str) -> Suite:
 def _read(path: Path) -> tuple[Suite, dict[str, str]]:
     """The suite of a file, and task → hash. Raises `UserError` for a file that is not a suite."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         tasks = dict(values.pop("tasks"))
         return Suite(name=path.stem, tasks=tuple(tasks), **values), tasks
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:  # ValueError: not TOML, or other values

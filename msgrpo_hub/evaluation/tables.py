@@ -25,6 +25,7 @@ NONE = "–"
 """Shown where a player or a game has no such value."""
 HEADS = ("temperature", "token limit", "prompt format", "engine")
 """Columns that show how a model samples, in the order of `acting`."""
+FAULTS = "unparsed / truncated / illegal"
 NEARLY_EQUAL = "† nearly all episodes scored the same: the interval allows for rare returns anywhere in the game's return range"
 RANKS = (
     "rank: the places that paired tests leave open (sign flips of the rewards on the same seeds, Holm's correction over all\n"
@@ -119,20 +120,24 @@ def _rows(results: Sequence[Result], name: Callable[[Result], str], columns: Seq
     """The head and the rows of a table; `columns` come after the success."""
     best_first = sorted(results, key=lambda result: rank_key(result.summary))
     settings = [head for head in HEADS if any(acting(result)[head] != NONE for result in results)]
-    rows: list[Row] = [["player", "rank", "reward", "success", *columns, "unparsed / truncated / illegal", *settings]]
+    rows: list[Row] = [["player", "rank", "reward", "success", *columns, FAULTS, *settings]]
     for result, rank in zip(best_first, ranks(best_first), strict=True):
         summary, how = result.summary, acting(result)
         norm = NONE if summary["normalised"] is None else f"{summary['normalised']:.2f}"
         cells = {"norm.": norm, "normalised": norm, "optimal moves": optimal_moves(summary)}
         cells |= {"luck-adjusted": with_interval(summary["luck_adjusted"])}
-        faults = " / ".join(f"{summary[rate]:.1%}" for rate in ("unreadable_rate", "truncated_rate", "illegal_rate"))
-        faults += "" if plays(summary) else " DOES NOT PLAY"
-        faults += " ABOVE THE OPTIMUM" if summary["above_optimum"] else ""
+        faults = faults_of(summary) + (" ABOVE THE OPTIMUM" if summary["above_optimum"] else "")
         faults += "" if summary["complete"] else f" NOT COMPLETE, {summary['failed']} failed"
         place = NONE if rank is None or len(results) == 1 else str(rank)
         figures = [with_interval(summary["reward"]), with_interval(summary["success"]), *(cells[column] for column in columns)]
         rows.append([name(result), place, *figures, faults, *(how[setting] for setting in settings)])
     return rows
+
+
+def faults_of(rates: Mapping[str, Any]) -> str:
+    """The cell of the column `FAULTS`, from the rates of a player's replies."""
+    shares = " / ".join(f"{rates[name]:.1%}" for name in ("unreadable_rate", "truncated_rate", "illegal_rate"))
+    return shares if plays(rates) else f"{shares} DOES NOT PLAY"
 
 
 def same_episodes(results: Sequence[Result]) -> list[list[Result]]:

@@ -31,7 +31,7 @@ from msgrpo_hub.games.seeds import split_of
 from msgrpo_hub.players.registry import SCRIPTED, identity_problems, kind_of
 from msgrpo_hub.rollout import play_episodes, reply_status
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.files import read_json
+from msgrpo_hub.storage.files import files_below, read_json
 from msgrpo_hub.storage.schema import EPISODE_COLUMNS, STEP_COLUMNS
 from msgrpo_hub.storage.shards import read_table, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, episode_rows, rollout_of, rows_of
@@ -53,7 +53,7 @@ def verify_folder(folder: Path) -> list[dict[str, Any]]:
     """
     rollouts = verify_rollouts(folder)
     names = (run_files.RESULTS,) if rollouts else (run_files.RESULTS, run_files.EPISODES)
-    if any(any(folder.rglob(name)) for name in names):
+    if files_below(folder, *names):
         return [*rollouts, *verify(folder)]
     if not rollouts:
         raise UserError(
@@ -75,9 +75,11 @@ def verify(folder: Path) -> list[dict[str, Any]]:
             result = load_result(run)
             row |= {"player": result.player, "task": result.task, "episodes": len(result.episodes)}
             messages = problems(result)
-            rows.append(row | {"problems": messages, "unchecked": [] if messages else unchecked(result)})
+            row |= {"problems": messages, "unchecked": [] if messages else unchecked(result)}
         except UserError as error:
-            rows.append(row | {"problems": [str(error)], "unchecked": []})
+            row |= {"problems": [str(error)], "unchecked": []}
+        if not row["problems"] or run.exists():  # one that vanishes meanwhile is left out
+            rows.append(row)
     return rows
 
 

@@ -23,7 +23,7 @@ from msgrpo_hub.games.game import return_range
 from msgrpo_hub.hub.bases import Base
 from msgrpo_hub.hub.cards import render
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.files import read_json
+from msgrpo_hub.storage.files import files_below, read_json
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import CHOICES, TrainConfig, parse_games, stored_config
 from msgrpo_hub.training.metrics import read_metrics
@@ -121,7 +121,7 @@ def read_run(path: Path) -> FinishedRun:
         for value in map(settings.get, ("target_modules", "target_parameters", "exclude_modules"))
     )
     weights, metrics = content_hash(folder.adapter), read_metrics(folder.metrics)
-    results = find_results(path / RESULTS) if any((path / RESULTS).rglob(run_files.RESULTS)) else []
+    results = find_results(path / RESULTS) if files_below(path / RESULTS, run_files.RESULTS) else []
     own = [result for result in results if result.complete and result.config["identity"].get("adapter_commit") == weights]
     try:
         games = _tables(folder, config, summary)

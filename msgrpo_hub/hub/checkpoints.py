@@ -23,7 +23,7 @@ from msgrpo_hub.downloads.fetching import ADAPTER_SETTINGS
 from msgrpo_hub.downloads.names import PUBLIC_POCKET, pocket_path
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.hub.uploading import Files, Pushed, Target, check_repo_id, check_token, owned, upload
-from msgrpo_hub.storage.files import write_atomically
+from msgrpo_hub.storage.files import files_below, write_atomically
 from msgrpo_hub.storage.run_files import LOG, RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig, fixed_fields, stored_config
@@ -183,7 +183,7 @@ def push_evaluation(folder: Path, repo_id: str) -> None:
 
     A task with a log beside its results is unfinished, because a server failed.
     """
-    finished = [path.parent for path in sorted(folder.rglob(RESULTS)) if not path.with_name(LOG).exists()]
+    finished = [path.parent for path in files_below(folder, RESULTS) if not path.with_name(LOG).exists()]
     names = [f"{task.relative_to(folder).as_posix()}/" for task in finished]
     push_state(folder, repo_id, names, f"{len(names)} tasks", below=EVALUATED)
 
@@ -191,4 +191,4 @@ def push_evaluation(folder: Path, repo_id: str) -> None:
 def fetch_evaluation(repo_id: str, folder: Path) -> None:
     """Fetches the finished tasks that have no results in a folder."""
     if fetch_state(repo_id, folder, [""], below=EVALUATED):
-        log.warning("resuming the evaluation of %s: %d tasks are done", repo_id, sum(1 for _ in folder.rglob(RESULTS)))
+        log.warning("resuming the evaluation of %s: %d tasks are done", repo_id, len(files_below(folder, RESULTS)))

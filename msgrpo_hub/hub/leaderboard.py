@@ -27,6 +27,7 @@ from msgrpo_hub.evaluation.verify import FILES, REPLAYED, check_sizes, checked_r
 from msgrpo_hub.fields import checked
 from msgrpo_hub.hub.uploading import Target
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.files import files_below
 
 RUNS = "results"
 """Folder of the runs in a dataset."""
@@ -98,7 +99,7 @@ def place(folder: Path) -> str:
 
 def read_folder(path: Path, only: Collection[Path] | None = None) -> Leaderboard:
     """Reads the runs under a folder, or only some of them; one that lacks a file is refused. Raises `UserError` without runs."""
-    folders = {file.parent for name in (*FILES, run_files.LOG) for file in path.rglob(name)}
+    folders = {file.parent for file in files_below(path, *FILES, run_files.LOG)}
     runs = {str(folder.relative_to(path)): folder for folder in folders if only is None or folder in only}
     if not runs:
         raise UserError(f"no runs under {str(path)!r}: expected a folder that `msgrpo eval --output-dir` wrote")

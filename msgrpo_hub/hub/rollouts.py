@@ -34,6 +34,7 @@ from msgrpo_hub.hub.cards import render
 from msgrpo_hub.hub.uploading import Files, Pushed, Target, Where, check_repo_id, check_token, files_in, upload
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage import run_files
+from msgrpo_hub.storage.files import files_below
 from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT, SCHEMAS
 from msgrpo_hub.storage.shards import ROWS, open_shard, read_table, shards
 from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
@@ -125,7 +126,7 @@ def _shards_of(folder: Path) -> list[Shard]:
         for name, pairs in own.items():
             pieces = (read_rollouts(read_table(heads, "default"), read_table(steps, "steps")) for heads, steps in pairs)
             found.append((name, origin, pieces))
-    results = find_results(folder) if any(folder.rglob(run_files.RESULTS)) else []
+    results = find_results(folder) if files_below(folder, run_files.RESULTS) else []
     found += [_evaluated(result) for result in results if result.complete]
     if not found:
         raise UserError(

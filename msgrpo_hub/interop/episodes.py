@@ -36,17 +36,16 @@ def start_play(
         member: the seed of the dynamics, such as slips and spawns. None samples one, so that the episodes of a group, which
             share their seed, do not share their dynamics.
         split: the split of the board.
-
-    Raises:
-        UserError: an argument is out of range.
     """
-    if seed is None:
-        seed = episode_seed(game.id, split, random.getrandbits(31))
+    seed = episode_seed(game.id, split, random.getrandbits(31)) if seed is None else seed_in(game, seed, split)
     start = game.initial_state(stream(seed, "initial_state"))
-    if splits_of(game.id).are_apart and split_of(game, start) != split:
-        seed = episode_seed(game.id, split, seed)
-        start = game.initial_state(stream(seed, "initial_state"))
     return Play(game, prompt_format, seed, random.getrandbits(31) if member is None else member, start)
+
+
+def seed_in(game: Game, seed: int, split: Split) -> int:
+    """The seed itself if its board belongs to the split, else the seed of the split's episode `seed`."""
+    own = not splits_of(game.id).are_apart or split_of(game, game.initial_state(stream(seed, "initial_state"))) == split
+    return seed if own else episode_seed(game.id, split, seed)
 
 
 async def play_episode(

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
@@ -25,7 +25,8 @@ from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.fields import Count, Seed, checked
 from msgrpo_hub.games import Game, Split, episode_seed, make_game
-from msgrpo_hub.interop.episodes import start_play
+from msgrpo_hub.games.seeds import SHARES
+from msgrpo_hub.interop.episodes import seed_in, start_play
 from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.msgrpo import composite_return
 from msgrpo_hub.rollout import Play, past_turns, play_episodes
@@ -37,7 +38,7 @@ OVER = "The game is over."
 
 @checked
 def rollout_dataset(game: str, episodes: Count, *, split: Split = "train", run: Seed = 0) -> Dataset:
-    """The starts of a split as rows for `trl_rollout`, which gets only their prompt: `GAME#SEED`.
+    """The starts of a split as rows for `trl_rollout`, which gets only their prompt: `GAME#SEED#SPLIT`.
 
     Args:
         game: the id of a registered game.
@@ -46,7 +47,7 @@ def rollout_dataset(game: str, episodes: Count, *, split: Split = "train", run: 
         run: gives other starts to another run.
     """
     seeds = [episode_seed(game, split, index, run) for index in range(episodes)]
-    return Dataset.from_list([{"prompt": f"{game}{_MARK}{seed}"} for seed in seeds])
+    return Dataset.from_list([{"prompt": f"{game}{_MARK}{seed}{_MARK}{split}"} for seed in seeds])
 
 
 @checked
@@ -61,6 +62,15 @@ def environment_dataset(
     prompt = [{"role": "system", "content": f"{rules}\n{HOW}"}, {"role": "user", "content": ""}]
     seeds = [episode_seed(game, split, index, run) for index in range(episodes)]
     return Dataset.from_list([{"prompt": prompt, "seed": seed, "split": split} for seed in seeds])
+
+
+def start_of(prompt: Any) -> tuple[str, int]:
+    """The game and the seed of a row of `rollout_dataset`; without a split in the row, the board is a training board."""
+    game, _, start = prompt.partition(_MARK) if isinstance(prompt, str) else ("", "", "")
+    seed, _, split = start.partition(_MARK)
+    if not game or not seed.isdecimal() or split not in ("", *SHARES):
+        raise UserError(f"the prompt {shown(prompt)}: expected GAME{_MARK}SEED; make the dataset with rollout_dataset")
+    return game, seed_in(make_game(game), int(seed), cast(Split, split or "train"))
 
 
 def episode_return(*, episode_return: Sequence[float], **_: Any) -> list[float]:
@@ -89,11 +99,8 @@ def trl_rollout(
     def rollout(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         # 1) The games and seeds that `rollout_dataset` wrote into the prompts.
         starts: dict[str, dict[int, int]] = {}  # game → place in the batch → seed
-        for place, prompt in enumerate(prompts):
-            game, _, seed = prompt.rpartition(_MARK) if isinstance(prompt, str) else ("", "", "")
-            if not game or not seed.isdecimal():
-                raise UserError(f"the prompt {shown(prompt)}: expected GAME{_MARK}SEED; make the dataset with rollout_dataset")
-            starts.setdefault(game, {})[place] = int(seed)
+        for place, (game, seed) in enumerate(map(start_of, prompts)):
+            starts.setdefault(game, {})[place] = seed
         # 2) The model computes in the dtype of its weights, without accelerate's mixed precision, TRL's default.
         model, args = trainer.model, trainer.args
         if not agents or agents[0].model is not model:

@@ -1,4 +1,4 @@
-"""A taskset for verifiers (`verifiers.v1`): the episodes and scores of `msgrpo eval`, run by `vf-eval` or by a trainer.
+"""A taskset for verifiers (`verifiers.v1`): training boards, or the episodes and scores of `msgrpo eval`.
 
 verifiers finds a taskset as a top-level module, such as `examples/msgrpo_games.py`:
 
@@ -18,12 +18,12 @@ import verifiers.v1 as vf
 from openai import AsyncOpenAI
 
 from msgrpo_hub.agent.policy import Prompt, build_prompt
-from msgrpo_hub.agent.prompt_formats import find_format
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION, find_format
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.suites import load_suite
-from msgrpo_hub.games import make_game, stream
+from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.interop.episodes import play_episode, reported
 from msgrpo_hub.models.endpoint import read_reply
 from msgrpo_hub.players import PlayerSettings
@@ -45,26 +45,28 @@ class GameData(vf.TaskData):  # type: ignore[misc]
 
 
 class GameTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
-    """The task of a suite."""
+    """The boards of a game."""
 
     game: str = "FrozenLake-NotSlippery-v1"
-    """One of the suite's games."""
-    suite: str = "standard"
-    """The name of a suite, or the path of a TOML file."""
+    """A game; with a suite, one of its games."""
+    suite: str = ""
+    """The name of a suite, or the path of a TOML file, whose boards are played; by default training boards."""
+    boards: int = 512
+    """The number of training boards."""
     repeats: int | None = None
     """Tasks per board, with members 0, 1, …, as for `msgrpo eval --repeats`. None: one task, whose rollouts
     have different members, so that a group shares its start and not its dynamics."""
 
 
 class GameTaskset(vf.Taskset[vf.Task[GameData], GameTasksetConfig]):  # type: ignore[misc]
-    """The boards of one task of a suite, in the suite's order."""
+    """Training boards of a game, or the boards of one task of a suite, in the suite's order."""
 
     def load(self) -> Iterable[vf.Task[GameData]]:
-        suite = load_suite(self.config.suite)
-        if self.config.game not in suite.tasks:
-            raise unknown("game", self.config.game, suite.tasks)
-        game, asked = make_game(self.config.game), find_format(suite.prompt_format)
-        for seed in suite.seeds(game.id):
+        game, suite = make_game(self.config.game), load_suite(self.config.suite) if self.config.suite else None
+        if suite and game.id not in suite.tasks:
+            raise unknown("game", game.id, suite.tasks)
+        asked = find_format(suite.prompt_format) if suite else THINK_ACTION
+        for seed in suite.seeds(game.id) if suite else [episode_seed(game.id, "train", k) for k in range(self.config.boards)]:
             first = build_prompt(game, game.initial_state(stream(seed, "initial_state")), asked)
             shown = {"name": f"{game.id}#{seed}", "system_prompt": first.system, "prompt": first.user}
             for member in [None] if self.config.repeats is None else range(self.config.repeats):

@@ -120,7 +120,7 @@ def _broken(source: str, error: str) -> UserError:
 def read_template(file: str) -> str:
     """The content of a template file. Raises `UserError` if it cannot be read."""
     try:
-        return Path(file).read_text(encoding="utf-8")
+        return Path(file).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
         raise UserError(f"cannot read the chat template {file!r} ({why}): expected a Jinja file") from error

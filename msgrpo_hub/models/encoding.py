@@ -44,13 +44,14 @@ class PromptEncoder:
 
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:
         """The token ids of each prompt."""
-        if any(prompt not in self._ids for prompt in prompts) and sum(map(len, self._ids.values())) > CAPACITY:
-            self._ids = {}
-        if new := list(dict.fromkeys(prompt for prompt in prompts if prompt not in self._ids)):
+        known = self._ids  # another thread may empty the cache
+        if any(prompt not in known for prompt in prompts) and sum(map(len, known.values())) > CAPACITY:
+            known = self._ids = {}
+        if new := list(dict.fromkeys(prompt for prompt in prompts if prompt not in known)):
             texts = self.template.render([prompt.messages for prompt in new])
             encoded = self.tokenizer(texts, add_special_tokens=False)["input_ids"]
-            self._ids.update(zip(new, map(tuple, encoded), strict=True))
-        return [self._ids[prompt] for prompt in prompts]
+            known.update(zip(new, map(tuple, encoded), strict=True))
+        return [known[prompt] for prompt in prompts]
 
     def decode(self, replies: Sequence[tuple[TokenIds, Finish]]) -> list[str]:
         """The texts of replies, without special tokens other than the markers of thoughts.

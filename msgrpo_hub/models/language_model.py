@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, cast
 
 import numpy as np
@@ -18,7 +19,8 @@ from msgrpo_hub.agent.prompt_formats import PromptFormat
 from msgrpo_hub.downloads.inspection import Scalar
 from msgrpo_hub.downloads.names import POCKET, pocket_path
 from msgrpo_hub.episode import Completion
-from msgrpo_hub.fields import Count, Range, check_fields
+from msgrpo_hub.errors import UserError
+from msgrpo_hub.fields import Count, Range, check, check_fields
 from msgrpo_hub.games import episode_seed, make_game, stream
 from msgrpo_hub.models.adapters import load_adapter
 from msgrpo_hub.models.context import check_context, context_limit
@@ -75,8 +77,8 @@ class LanguageModel:
     @classmethod
     def from_pretrained(
         cls,
-        repo_or_path: str,
-        adapter: str | None = None,
+        repo_or_path: str | Path,
+        adapter: str | Path | None = None,
         revision: str | None = None,
         *,
         dtype: Dtype = "auto",
@@ -115,9 +117,10 @@ class LanguageModel:
             UserError: the model, adapter or template cannot be found or do not fit together, or the context is too short.
         """
         check_device(device)
+        check("repo_or_path", repo_or_path, str | Path)
         files = open_model(
-            repo_or_path,
-            adapter,
+            name := str(repo_or_path),
+            str(adapter) if adapter else None,
             revision,
             chat_template=chat_template,
             prompt_format=prompt_format,
@@ -135,7 +138,7 @@ class LanguageModel:
             top_k=top_k,
             top_p=top_p,
             max_new_tokens=max_new_tokens,
-            name=repo_or_path,
+            name=name,
             prompt_format=files.prompt_format,
             chat_template_kwargs=files.chat_template_kwargs,
             engine_name=engine,
@@ -143,11 +146,15 @@ class LanguageModel:
         )
         if added := loaded.engine.end_ids - end_tokens(model, files.tokenizer):
             token = files.tokenizer.decode(list(added))
-            log.warning("%s: replies also end at %r, with which the chat template ends a turn", repo_or_path, token)
+            log.warning("%s: replies also end at %r, with which the chat template ends a turn", name, token)
         return loaded
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
         """One reply per prompt; the randomness of reply i comes only from `rngs[i]`."""
+        if len(prompts) != len(rngs):
+            raise UserError(f"{len(prompts)} prompts and {len(rngs)} generators: expected a generator for each prompt")
+        if not prompts:
+            return []
         ids = self.encode(prompts)
         samples = self.engine.sample(ids, rngs, self.temperature, self.max_new_tokens, self.top_k, self.top_p)
         distinct = list(dict.fromkeys((sample.token_ids, sample.finish) for sample in samples))

@@ -34,6 +34,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         beside.unlink(missing_ok=True)
 
 
+def files_below(folder: Path, *names: str) -> list[Path]:
+    """The files of these names below a folder, sorted; a folder that vanishes meanwhile, or cannot be read, has none."""
+    return sorted(Path(place, name) for place, _, files in os.walk(folder) for name in names if name in files)
+
+
 def write_json(path: Path, value: Any, *, sort_keys: bool = True) -> None:
     """Writes JSON atomically; with sorted keys equal content gives equal bytes."""
     text = json.dumps(value, indent=1, sort_keys=sort_keys, ensure_ascii=False) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
@@ -101,7 +102,8 @@ def new_lora(model: PreTrainedModel, targets: str = "all-linear", **options: Any
     if missing := [name for name in named if not every and not any(layer.endswith(f".{name}") for layer in layers)]:
         raise UserError(f"lora_targets = {targets!r}: {model.name_or_path!r} has no layer {missing[0]!r}; {expected}")
     try:
-        return cast(PeftModel, get_peft_model(model, lora))
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # PEFT asks transformers by an old name
+            return cast(PeftModel, get_peft_model(model, lora))
     except ValueError as error:
         reason = first_line(error)
         raise UserError(f"lora_targets = {targets!r} does not fit {model.name_or_path!r} ({reason}): {expected}") from error

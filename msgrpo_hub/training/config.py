@@ -255,7 +255,7 @@ def load_config(path: Path, typed: Mapping[str, Any] = MappingProxyType({})) -> 
 def stored_config(path: Path) -> TrainConfig:
     """The configuration of a stored run, for reading only: nothing is imported, and code that it names may be missing."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows write a byte order mark
     except OSError as error:
         raise UserError(f"cannot read the configuration {str(path)!r}: {error.strerror}; expected a TOML file") from error
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or thousands of digits or brackets

@@ -100,7 +100,7 @@ class RunFolder:
             return 0
         try:
             with safe_open(self.checkpoint, framework="np") as file:
-                return int(json.loads(file.metadata()["progress"])["updates"])
+                return int(json.loads(file.metadata()[FORMAT])["progress"]["updates"])
         except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:  # the last three: another kind of file
             raise UserError(
                 f"the checkpoint {str(self.checkpoint)!r} cannot be read ({error}): delete it to start again, "
@@ -138,7 +138,7 @@ def locked(folder: Path, made: Sequence[Path] = ()) -> Iterator[None]:
 
 # ---- the checkpoint
 
-FORMAT = "msgrpo_hub-checkpoint-1"
+FORMAT = "msgrpo_hub-checkpoint-1"  # the only key of the metadata, since safetensors writes several in any order
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +170,9 @@ def save_checkpoint(
         tensors |= {f"{key}/{name}": value for key, value in optimizer.state.get(parameter, {}).items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     state = {name: getattr(progress, name) for name in ("updates", "best_update", "best_reward")}
-    metadata = {"format": FORMAT, "run": run, "progress": json.dumps(state)}
+    metadata: dict[str, Any] = {"run": run, "progress": state}
     metadata["digest"] = digest_of(metadata, tensors)
-    write_atomically(path, lambda beside: save_file(tensors, beside, metadata))
+    write_atomically(path, lambda beside: save_file(tensors, beside, {FORMAT: json.dumps(metadata)}))
 
 
 def load_checkpoint(
@@ -186,11 +186,11 @@ def load_checkpoint(
     given, remedy = f"cannot load the checkpoint {str(path)!r}", "delete it to start again, or name another folder"
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            metadata = json.loads(file.metadata()[FORMAT])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:  # the last three: other metadata
         raise UserError(f"{given}: it cannot be read ({error}); {remedy}") from error
-    if metadata.get("format") != FORMAT or metadata.pop("digest", "") != digest_of(metadata, tensors):
+    if metadata.pop("digest", "") != digest_of(metadata, tensors):
         raise UserError(f"{given}: its checksum is wrong, so it is damaged or of another version; {remedy}")
     parts: dict[str, dict[str, Tensor]] = {"weight": {}, "credit": {}, "best": {}}
     for key, tensor in tensors.items():
@@ -205,10 +205,10 @@ def load_checkpoint(
             moments = {key: values[name].clone() for key, values in parts.items() if name in values}
             if moments:  # AdamW keeps its step counter on the CPU
                 optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in moments.items()}
-    return Progress(**json.loads(metadata["progress"]), best_weights=best), credit
+    return Progress(**metadata["progress"], best_weights=best), credit
 
 
-def digest_of(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+def digest_of(metadata: Mapping[str, object], tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256(repr(sorted(metadata.items())).encode())
     for name in sorted(tensors):
         digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())

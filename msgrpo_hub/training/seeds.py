@@ -15,11 +15,13 @@ import numpy.typing as npt
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.statistics import FEWEST_SEEDS, OverSeeds, over_seeds
+from msgrpo_hub.evaluation.summary import plays
 from msgrpo_hub.evaluation.tables import aligned
 from msgrpo_hub.fields import Range, check
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.seed_curves import SeedLines
+from msgrpo_hub.storage.files import files_below
 from msgrpo_hub.training.config import TrainConfig, fixed_fields, parse_games, stored_config
 from msgrpo_hub.training.metrics import Metrics, read_metrics
 from msgrpo_hub.training.run_folder import SEED, RunFolder, seed_folders
@@ -62,7 +64,7 @@ def find_variants(folders: Iterable[Path]) -> list[Variant]:
     """
     paths: dict[Path, None] = {}
     for folder in folders:
-        found = list(folder.glob("metrics.jsonl")) or folder.rglob("metrics.jsonl")
+        found = list(folder.glob("metrics.jsonl")) or files_below(folder, "metrics.jsonl")
         inside = sorted(path.parent.resolve() for path in found if RunFolder(path.parent).config.exists())
         if not inside:
             raise UserError(f"{str(folder)!r} holds no run: expected the output of `msgrpo train`, or a folder of them")
@@ -197,6 +199,9 @@ def seed_table(variants: Sequence[Variant]) -> str:
                 remarks.append(f"{variant.name}, seed {seed} learned nothing: {why}")
             elif why := run.summary.get("rewards_taught_nothing"):
                 remarks.append(f"{variant.name}, seed {seed} learned from its teacher alone: {why}")
+            for name, table in tables_of(run.summary or {}).items():
+                if not plays(table["adapter"]):
+                    remarks.append(f"{variant.name}, seed {seed} does not play {name}: under half of its replies parsed")
         if 0 < len(variant.finished) < FEWEST_SEEDS:
             remarks.append(f"{variant.name}: an interval needs {FEWEST_SEEDS} finished seeds")
     return "\n".join(["\n\n".join(blocks), *remarks]).strip()

@@ -19,6 +19,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import BATCH, play_logged
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.evaluation.statistics import mean_interval, wilson
+from msgrpo_hub.evaluation.tables import FAULTS, aligned, faults_of, noted, with_interval
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import Game, base_game, episode_seed
 from msgrpo_hub.games.game import is_solvable, return_range
@@ -124,19 +125,18 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """A summary as a text table."""
-    header = f"{'player':<12}{'success':>24}{'greedy':>9}{'reward':>26}{'greedy':>9}"
+    """A summary as a text table, with the cells of `msgrpo eval`; the faults are those of the sampled replies."""
     boards = f" on {summary['boards']} boards" if "boards" in summary else ""
-    lines = [f"{summary['game']}, {summary['episodes']} test episodes{boards}, 95 % intervals", header, "─" * len(header)]
+    rows = [["player", "reward", "greedy", "success", "greedy", FAULTS]]
     for name in summary["players"]:
-        row = summary[name]
-        cells = []
-        for figure in ("success", "reward"):
-            ends = row[f"{figure}_interval"]
-            cells.append(f"{row[figure]:.3f} " + ("(too few)" if ends is None else f"[{ends[0]:.3f}, {ends[1]:.3f}]"))
-        success, reward = cells
-        lines.append(f"{name:<12}{success:>24}{row['success_greedy']:>9.3f}{reward:>26}{row['reward_greedy']:>9.3f}")
-    return "\n".join([*lines, *summary.get("left_out", [])])
+        row, cells = summary[name], [name]
+        for figure in ("reward", "success"):
+            low, high = row[f"{figure}_interval"] or (None, None)
+            sampled = {"mean": row[figure], "low": low, "high": high, "rule": row.get(f"{figure}_rule")}
+            cells += [with_interval(sampled), f"{row[f'{figure}_greedy']:z.3f}"]
+        rows.append([*cells, faults_of(row)])
+    title = f"{summary['game']}, {summary['episodes']} test episodes{boards}, 95 % intervals\n"
+    return "\n".join([noted(title + aligned(rows)), *summary.get("left_out", [])])
 
 
 # ---- runs that learn nothing

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from safetensors import safe_open
 
 from msgrpo_hub.storage import run_files
 from tests.cli.suites import FIRM, SLIPPERY, SNAKE, write_suite
@@ -183,15 +182,12 @@ Victim = IntoFolder | OntoHub
 def left_by_training(folder: Path) -> dict[str, object]:
     """The hash of every file; of metrics and summary, everything without seconds and memory.
 
-    The curves show the seconds too, so only their presence counts. A checkpoint has a digest of its content.
+    The curves show the seconds too, so only their presence counts.
     """
     if seeds := sorted(folder.glob("seed-*")):
         return {f"{run.name}/{name}": value for run in seeds for name, value in left_by_training(run).items()}
     left: dict[str, object] = {name: digest for name, digest in hashes(folder).items() if not name.startswith(".lock")}
     left |= {"curves.png": (folder / "curves.png").exists()}
-    if (folder / "checkpoint.safetensors").exists():
-        with safe_open(folder / "checkpoint.safetensors", framework="np") as file:
-            left["checkpoint.safetensors"] = file.metadata()
     if (folder / "metrics.jsonl").exists():
         left["metrics.jsonl"] = metrics(folder)
     if (folder / "summary.json").exists():

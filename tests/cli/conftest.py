@@ -20,6 +20,7 @@ def place(tiny_model: Path, finished_run: Path, tmp_path_factory: pytest.TempPat
     shutil.copytree(tiny_model, folder / "base")
     shutil.copytree(finished_run, folder / "run")
     (folder / "empty").mkdir()
+    (folder / "locked" / ".lock").mkdir(parents=True)
     write_suite(folder / "lake.toml", 3, FIRM)
     write_suite(folder / "snakes.toml", 3, SNAKE)
     (folder / "wrong.toml").write_text(f'episodes = 3\n[tasks]\n"{FIRM}" = "0000"\n')

@@ -28,7 +28,7 @@ ODD = TrainConfig(
 
 @pytest.mark.parametrize("config", [ODD, *map(preset, PRESETS)])
 def test_a_configuration_comes_back_from_its_toml(config: TrainConfig, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(to_toml(config))
+    (tmp_path / "config.toml").write_text(f"\ufeff{to_toml(config)}", encoding="utf-8")  # an editor's byte order mark
     assert load_config(tmp_path / "config.toml") == config
 
 

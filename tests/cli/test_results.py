@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +17,7 @@ import pytest
 
 from msgrpo_hub.cli import main
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.evaluation.results import find_results
+from msgrpo_hub.evaluation.results import find_results, load_result
 from msgrpo_hub.evaluation.verify import NOT_CHECKED, verify
 from tests.cli.suites import FIRM, SNAKE, Run, write_suite
 from tests.files import once
@@ -38,6 +42,17 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return evaluated(tmp_path_factory, "played-to-damage", 4, FIRM)
+
+
+@pytest.mark.parametrize("read", [verify, find_results])
+def test_runs_that_vanish_during_a_scan_are_left_out(read: Any, played: Path, tmp_path: Path) -> None:
+    def vanishes(call: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        return lambda path: ("random" in Path(path).parts and Path(path).rename(mkdtemp(dir=tmp_path)), call(path))[1]
+
+    for name, call in (("os.scandir", os.scandir), (f"{read.__module__}.load_result", load_result)):
+        runs = Path(shutil.copytree(played, tmp_path / name))
+        with patch(name, vanishes(call)):
+            assert {getattr(row, "player", "") or row["player"] for row in read(runs)} == {"greedy"}
 
 
 def test_verify_passes_sound_results_and_names_changed_ones(run: Run, played: Path, tmp_path: Path) -> None:

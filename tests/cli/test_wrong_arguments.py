@@ -13,6 +13,7 @@ from msgrpo_hub import evaluation, games, hub, players, training
 from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.msgrpo import group_advantages
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
@@ -34,6 +35,10 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: players.PlayerSettings(max_new_tokens=True), "max_new_tokens = True: expected int"),
     (lambda: play_groups(GAME, PLAYER, (1,), 0), "group_size = 0: expected at least 1"),
     (lambda: play_groups(GAME, PLAYER, ["7"], 1), "seeds = .*expected Sequence of int"),
+    (lambda: play_groups(GAME, PLAYER, [-1], 1), "seeds = .*expected Sequence of at least 0"),
+    (lambda: play_groups(GAME, "pocket", [1], 1), "policy = 'pocket': expected Policy"),
+    (lambda: LanguageModel.from_pretrained(None), "repo_or_path = None: expected str or Path"),
+    (lambda: LanguageModel.from_pretrained(Path("none")), "cannot load 'none': expected 'pocket', a folder"),
     (lambda: evaluation.evaluate([], SMALL), "no players: expected the name of at least one"),
     (lambda: evaluation.evaluate("random", None), "suite = None: expected str or Suite"),
     (lambda: Suite(name="x", tasks=(), episodes=1), "a suite of no tasks"),
@@ -73,6 +78,9 @@ COMMANDS = [
     (f"play {LAKE} --player @/no-template", "no chat template: pass one with --chat-template FILE"),
     (f"play {LAKE} --player @/base --chat-template @/broken.jinja", "'@/broken.jinja'"),
     ("train @ --grops 3", "unknown flag '--grops': did you mean '--groups'"),
+    ("train @ --credit os:getcwd", r"'os:getcwd' cannot be called with groups, returns, context \(too many positional"),
+    ("train @ --sampler threading:Timer", "cannot create the sampler 'threading:Timer' .*expected a class without arguments"),
+    ("train --output-dir @/locked", r"cannot use '@/locked/.lock' \(Is a directory\): name another folder"),
     ("train @ --sampler best", "unknown sampler 'best': expected one of absolute-advantage.*or module:object"),
     ("train @ --preset quickstart --config @/broken.toml", "--preset and --config are both given: expected one"),
     ("train @ --config @/unknown-field.toml", "unknown-field.toml 'gruops': did you mean 'groups'"),
@@ -119,7 +127,7 @@ ODD: dict[str, list[str]] = {
     "verify *": ["", "none", "file", "empty", LONG],
     "report empty *": ["--output=", "--output=empty", "--json"],
     "leaderboard *": ["", "empty", "file", "a/b/c", "a\nb"],
-    "space *": ["x", "--device=tpu", "--port"],
+    "space *": ["x", "--device=tpu", "--device=cuda", "--port"],
     "push *": ["", "adaptor", "adapter", "--private", LONG],
     "push adapter empty a/b --dry-run *": ["", "file", LONG],
     "push base a/b *": ["--message=", "--hardware=x", "extra"],

@@ -37,6 +37,8 @@ def rewards(seed: int, n: int = 60) -> list[float]:
 
 def test_the_episode_return_is_our_mean_and_interval_also_of_parts(load: Callable[..., Any]) -> None:
     metric, sample, interval = load(RETURN), rewards(1), mean_interval(rewards(1), seed=7)
+    with pytest.raises(ValueError, match="expected the return of at least one episode"):
+        metric.compute(rewards=[])
     assert interval is not None
     expected = {"mean": pytest.approx(np.mean(sample), rel=1e-14), "low": interval.low, "high": interval.high, "n": 60}
     assert metric.compute(rewards=sample, seed=7) == metric.compute(rewards=np.array(sample), seed=7) == expected

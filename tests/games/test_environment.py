@@ -17,7 +17,6 @@ from msgrpo_hub.games import GAMES, make_game, splits_of
 from msgrpo_hub.games.environment import TextGameEnv, text_space
 from msgrpo_hub.games.frozen_lake import LakeState
 from msgrpo_hub.games.registry import TABLE_GAMES
-from msgrpo_hub.games.seeds import SHARES, split_of
 from msgrpo_hub.games.snake import Snake, SnakeState
 from tests.games.reading_player import IDS
 
@@ -80,14 +79,6 @@ def test_episodes_without_a_seed_differ_and_follow_from_the_first_seed() -> None
     runs = [[env.reset(seed=5)[0], env.reset()[0], env.reset()[0]] for _ in range(2)]
     assert runs[0] == runs[1]
     assert len(set(map(str, runs[0]))) == 3
-
-
-@pytest.mark.parametrize("split", SHARES)
-def test_an_environment_starts_from_the_boards_of_its_split_by_default_training(split: str) -> None:
-    lake = "msgrpo_hub/FrozenLake-NotSlippery-v1"
-    env: Any = gymnasium.make(lake, split=split).unwrapped
-    assert {split_of(env.game, (env.reset(seed=seed), env.state)[1]) for seed in range(20)} == {split}
-    assert gymnasium.make(lake).unwrapped.split == "train"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from msgrpo_hub.hub.rollouts import load_rollouts as load_here
 from msgrpo_hub.hub.rollouts import supervised
 from msgrpo_hub.storage.schema import CONFIGS, EPISODE_COLUMNS, STEP_COLUMNS
 from msgrpo_hub.storage.shards import shards
+from msgrpo_hub.training.run_folder import FORMAT as CHECKPOINT
 from tests.hub.commands import (
     EPISODES,
     LAKE,
@@ -130,6 +131,17 @@ def test_an_evaluation_becomes_its_splits_with_advantage_and_selection_left_empt
     assert loopback.owner.call(load_table, repo, "steps", split="test")[0] == rows(files, "steps", "test")
 
 
+def test_a_push_advises_the_push_of_the_adapter_with_its_base_or_a_check(
+    loopback: Loopback, saved: Path, evaluated: Path, base: str
+) -> None:
+    first, second = loopback.repository("dataset"), loopback.repository("dataset")
+    advised = loopback.owner.attempt(msgrpo, "push", "rollouts", saved, first).err.partition("\nNext: msgrpo ")[2].split()
+    assert advised == ["push", "adapter", str(saved), "USER/NAME", "--base", "USER/BASE", "--rollouts", first]
+    advised[3], advised[5] = loopback.repository(), base
+    assert loopback.owner.attempt(msgrpo, *advised).code == 0
+    assert f"\nNext: msgrpo verify {evaluated}\n" in loopback.owner.attempt(msgrpo, "push", "rollouts", evaluated, second).err
+
+
 # ---- growing
 
 
@@ -137,7 +149,7 @@ def test_more_training_adds_files_in_one_commit_and_rewrites_none(loopback: Loop
     run, repo = Path(shutil.copytree(saved, tmp_path / "run")), loopback.repository("dataset")
     for path in (run / "rollouts").rglob("*-00003.parquet"):  # before the last update
         path.unlink()
-    save_file({}, run / "checkpoint.safetensors", {"progress": '{"updates": 2}'})
+    save_file({}, run / "checkpoint.safetensors", {CHECKPOINT: '{"progress": {"updates": 2}}'})
     loopback.owner.call(push_rollouts, run, repo)
     before = loopback.files(repo, "dataset")
     assert len(loopback.owner.call(load_rollouts, repo)) == 2 * 2 * 8

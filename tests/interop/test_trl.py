@@ -80,7 +80,8 @@ def trainer_of(base: LanguageModel) -> Any:
 
 
 def test_a_batch_of_two_games_comes_back_in_order_and_each_row_is_a_step_of_its_episode(base: LanguageModel) -> None:
-    prompts = [f"{game}#{seed}" for game, seed in ((LAKE, 1), (SHORT, 2), (LAKE, 1), (LAKE, 3))]
+    starts = ((LAKE, 1), (SHORT, 2), (LAKE, 1), (LAKE, 3))
+    prompts = [f"{game}#{episode_seed(game, 'train', index)}" for game, index in starts]
     batches: list[Any] = []
     columns = trl_rollout(format_penalty=0.5, on_episodes=batches.append)(prompts, trainer_of(base))
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -186,7 +187,7 @@ def test_the_datasets_have_the_starts_of_a_split() -> None:
     assert "[Rules]" in system["content"]
     assert user == {"role": "user", "content": ""}
     seeds = [episode_seed(LAKE, "validation", index) for index in range(3)]
-    assert list(rollout_dataset(LAKE, 3, split="validation")) == [{"prompt": f"{LAKE}#{seed}"} for seed in seeds]
+    assert list(rollout_dataset(LAKE, 3, split="validation")) == [{"prompt": f"{LAKE}#{seed}#validation"} for seed in seeds]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from msgrpo_hub.agent.action import parse_action
 from msgrpo_hub.agent.policy import Prompt
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import encoding
+from msgrpo_hub.models.chat_templates import ChatTemplate
 from msgrpo_hub.models.devices import on_threads
 from msgrpo_hub.models.encoding import PromptEncoder
 from msgrpo_hub.models.language_model import LanguageModel
@@ -39,6 +40,9 @@ def test_a_reply_ends_at_any_end_token_and_its_text_hides_special_ones(folder: P
     ends = list(range(250, 290))
     edit(folder / "generation_config.json", eos_token_id=ends)
     agent = load(folder, max_new_tokens=8)
+    with pytest.raises(UserError, match="2 prompts and 1 generators: expected a generator for each prompt"):
+        agent.complete(prompts[:2], rngs(1))
+    assert agent.complete([], []) == []
     replies = agent.complete(prompts * 10, rngs(10 * len(prompts)))
     assert {reply.finish for reply in replies} == {"stop", "length"}
     assert {reply.token_ids[-1] for reply in replies} & set(agent.tokenizer.all_special_ids)
@@ -108,6 +112,14 @@ def test_equal_prompts_are_encoded_once_and_a_full_cache_is_emptied(
 
 
 # ---- threads
+
+
+def test_another_thread_may_empty_the_cache_of_prompts_while_new_ones_are_rendered(
+    folder: Path, prompts: list[Prompt], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, render, expected = load(folder), ChatTemplate.render, load(folder).encode(prompts)
+    monkeypatch.setattr(ChatTemplate, "render", lambda *given: vars(agent.encoder).update(_ids={}) or render(*given))
+    assert agent.encode(prompts) == expected
 
 
 def test_a_small_model_computes_on_one_thread_and_training_sets_the_threads_itself(

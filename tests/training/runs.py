@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
-from safetensors import safe_open
 from torch import Tensor
 
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import Callback, TrainConfig
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.trainer import Trainer
 from tests.files import hashes, sha256
 
@@ -32,10 +32,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 def updates_safe(folder: Path) -> int:
     """The number of updates in the checkpoint."""
-    if not (folder / "checkpoint.safetensors").exists():
-        return 0
-    with safe_open(folder / "checkpoint.safetensors", framework="pt") as file:
-        return int(json.loads(file.metadata()["progress"])["updates"])
+    return RunFolder(folder).updates()
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -46,8 +43,8 @@ def assert_same_run(folder: Path, uninterrupted: Path) -> None:
     """The same weights to the last bit, each update once and with the same metrics, the same table, the same files."""
     assert [line["update"] for line in metrics(folder)] == [1, 2, 3, 4, 5, 6]
     assert metrics(folder) == metrics(uninterrupted)
-    for name in ("adapter", "best"):
-        assert sha256(folder / name / WEIGHTS) == sha256(uninterrupted / name / WEIGHTS), name
+    for name in (f"adapter/{WEIGHTS}", f"best/{WEIGHTS}", "checkpoint.safetensors"):
+        assert sha256(folder / name) == sha256(uninterrupted / name), name
     ours, theirs = summary_of(folder), summary_of(uninterrupted)
     assert [ours[name] for name in ours["players"]] == [theirs[name] for name in theirs["players"]]
     assert hashes(folder).keys() == hashes(uninterrupted).keys()

@@ -54,6 +54,7 @@ def short(config: TrainConfig) -> TrainConfig:
         ("phimoe", "all-linear", "q_proj k_proj v_proj o_proj"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_lora_is_on_all_linear_layers_or_those_named_but_never_on_routers(family: str, targets: str, layers: str) -> None:
     model = new_lora(of_family(family), targets, r=2)
     found = {name.split(".lora_A")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_A" in name}

@@ -104,10 +104,13 @@ def test_the_table_and_the_data_have_the_interval_over_seeds(snakes: Path) -> No
 def test_an_unfinished_run_is_named_and_in_no_figure(tmp_path: Path) -> None:
     write_set(tmp_path / "lake", 2)
     write_run(tmp_path / "lake" / "seed-3", 3, done=7)
+    idle = tmp_path / "lake" / "seed-1" / "summary.json"
+    idle.write_text(idle.read_text().replace('"unreadable_rate": 0.0', '"unreadable_rate": 0.6'))
     [variant] = find_variants([tmp_path])
     assert [*figures(variant.finished)[LAKE]["reward"].by_seed] == [0, 1]
-    _, head, *_, unfinished, few = seed_table([variant]).splitlines()
+    _, head, *_, not_playing, unfinished, few = seed_table([variant]).splitlines()
     assert head.split()[:4] == ["seeds", "reward", "=", "success"]
+    assert not_playing == f"lake, seed 1 does not play {LAKE}: under half of its replies parsed"
     assert (unfinished, few) == ("lake, seed 3: 7 of 20 updates", "lake: an interval needs 3 finished seeds")
     assert data_of(variant)["runs"][3] == {"folder": "seed-3", "updates": 7, "finished": False}
 

@@ -17,7 +17,7 @@ from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import load_config
-from msgrpo_hub.training.summary import check_start, outcome
+from msgrpo_hub.training.summary import check_start, outcome, table
 from tests.training.runs import metrics, summary_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ def test_the_table_has_each_player_with_its_figures_inside_their_intervals(teste
     game, folder = tested
     summary = summary_of(folder)
     assert summary["players"] == PLAYERS[game]
+    lines = dict(zip(PLAYERS[game], table(summary).splitlines()[3:], strict=False))  # a footnote may follow
+    assert lines["silent"].endswith("  100.0% / 0.0% / 0.0% DOES NOT PLAY")  # on Snake it always succeeds
+    assert lines["random"].endswith(f"  0.0% / 0.0% / {summary['random']['illegal_rate']:.1%}")
     for player in summary["players"]:
         row = summary[player]
         assert row["episodes"] == 40

@@ -33,6 +33,8 @@ class EpisodeReturn(evaluate.Metric):
     def _compute(
         self, rewards: list[float], seed: int = 0, return_range: tuple[float, float] | None = None
     ) -> dict[str, float | None]:
+        if not rewards:
+            raise ValueError("rewards = []: expected the return of at least one episode")
         interval = mean_interval(rewards, seed, bounds=return_range)
         low, high = (interval.low, interval.high) if interval else (None, None)
         return {"mean": sum(rewards) / len(rewards), "low": low, "high": high, "n": len(rewards)}
