@@ -83,8 +83,6 @@ class Finished:
 
 @dataclass
 class Running:
-    """A command that has been started."""
-
     server: subprocess.Popen[str]
     files: Path
     pid: int

@@ -42,6 +42,14 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path.name in SERVED and collection_path.parent.name == "tests" else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test of a Hub or a Space is slow: most of them use other processes, or load models."""
+    for item in items:
+        if item.path.parent in (Path(__file__).parent / "hub", Path(__file__).parent / "space"):
+            item.add_marker(pytest.mark.slow)
+
+
 class CoreModule(pytest.Module):
     """A file of tests; skipped if it imports an optional package that is not installed."""
 

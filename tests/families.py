@@ -71,7 +71,6 @@ OWN: dict[str, dict[str, Any]] = {
 
 
 def tiny_config(family: str, **options: Any) -> PretrainedConfig:
-    """A small configuration of a family."""
     kind = CONFIG_MAPPING[family]
     known = set(kind().to_dict()) | set(kind.attribute_map)
     settings = {name: value for name, value in SIZE.items() if name in known}

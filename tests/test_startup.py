@@ -54,7 +54,6 @@ def test_msgrpo_games_takes_less_than_0_7_seconds_of_processor_time() -> None:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of two scripted players on one task."""
     from msgrpo_hub.evaluation.suites import hash_of
 
     folder, game = tmp_path_factory.mktemp("results"), "FrozenLake-NotSlippery-v1"

@@ -11,12 +11,19 @@ import torch
 
 from msgrpo_hub import evaluation, games, hub, players, training
 from msgrpo_hub.agent import ScriptedPolicy
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.paired import compare_paired
 from msgrpo_hub.evaluation.suites import Suite
+from msgrpo_hub.evaluation.verify import verify
+from msgrpo_hub.games.environment import TextGameEnv
+from msgrpo_hub.hub.adapters import stage_adapter
+from msgrpo_hub.interop.episodes import start_play
 from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.msgrpo import group_advantages
 from msgrpo_hub.players.scripted import choose_random
 from msgrpo_hub.rollout import play_groups
+from msgrpo_hub.training.config import parse_games
 from msgrpo_hub.training.trainer import out_of_memory
 from tests.cli.suites import Run, write_suite
 from tests.command import Command
@@ -30,6 +37,13 @@ GAME, PLAYER = games.make_game(LAKE), ScriptedPolicy(choose_random)
 CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: games.make_game(3), "game_id = 3: expected str"),
     (lambda: games.episode_seed(LAKE, "tset", 0), "unknown split 'tset': did you mean 'test'"),
+    (lambda: TextGameEnv("Snake-Sol-v1"), "did you mean 'Snake-Solo-v1'"),
+    (lambda: TextGameEnv(SNAKE, observation="tensors"), "unknown observation 'tensors': did you mean 'tensor'"),
+    (lambda: TextGameEnv(SNAKE, render_mode="human"), "unknown render mode 'human': expected one of ansi"),
+    (lambda: TextGameEnv(SNAKE, split="trian"), "unknown split 'trian': did you mean 'train'"),
+    (lambda: start_play(GAME, THINK_ACTION, seed=-1), "seed = -1: expected at least 0"),
+    (lambda: start_play(GAME, THINK_ACTION, seed="one"), "seed = 'one': expected int"),
+    (lambda: start_play(GAME, THINK_ACTION, split="tests"), "did you mean 'test'"),
     (lambda: players.make_player("pocket", {}), "settings = {}: expected PlayerSettings or None"),
     (lambda: players.PlayerSettings(temperature="hot"), "temperature = 'hot': expected float"),
     (lambda: players.PlayerSettings(max_new_tokens=True), "max_new_tokens = True: expected int"),
@@ -43,6 +57,15 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: evaluation.evaluate("random", None), "suite = None: expected str or Suite"),
     (lambda: Suite(name="x", tasks=(), episodes=1), "a suite of no tasks"),
     (lambda: evaluation.compare(3, 4), "first = 3: expected"),
+    (lambda: compare_paired([1.0, 2.0], [1.0], seed=0), r"equal length, got shapes \(2,\) and \(1,\)"),
+    (lambda: compare_paired([1.0, float("nan")], [1.0, 2.0], seed=0), "finite values"),
+    (lambda: verify(Path()), "no runs under .*expected a folder that `msgrpo eval --output-dir` has filled"),
+    (lambda: verify(Path("none")), "no runs under .*expected a folder that `msgrpo eval --output-dir` has filled"),
+    (lambda: parse_games(f"{LAKE},{LAKE}"), "twice"),
+    (lambda: parse_games(f"{LAKE}=0,{SNAKE}"), "weights from 1 to 1000"),
+    (lambda: parse_games(f"{LAKE}=0.5,{SNAKE}"), "weights from 1 to 1000"),
+    (lambda: parse_games(f"{LAKE},"), "unknown game"),
+    (lambda: parse_games("FrozenLake-NotSliperry-v1,Snake-Solo-v1"), "did you mean"),
     (lambda: training.TrainConfig(updates="3"), "updates = '3': expected int"),
     (lambda: training.TrainConfig(seed=10**5000), "seed = a number of thousands of digits"),
     (lambda: training.TrainConfig(chat_template_kwargs=[]), "expected dict"),
@@ -50,6 +73,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: hub.load_rollouts("runs", split="tset"), "unknown|expected one of"),
     (lambda: hub.supervised(3), "episodes = 3: expected Iterable"),
     (lambda: hub.push_adapter("run", 3), "repo_id = 3: expected str"),
+    (lambda: stage_adapter(Path("none"), "ada/lake", Path("staged"), rollouts="no/such/name"), "no/such/name"),
     (lambda: hub.read_leaderboard(3), "source = 3: expected str or Path"),
     (lambda: group_advantages([1.0, 0.0]), "expected Tensor"),
 ]

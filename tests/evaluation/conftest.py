@@ -20,5 +20,4 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lake(played: Path, tmp_path: Path) -> Result:
-    """A copy of the run on the lake, to tamper with."""
     return copied(played, tmp_path, SLIPPERY)

@@ -39,9 +39,8 @@ def found(result: Result) -> str:
     return "; ".join(row["problems"])
 
 
-def rewrite(result: Result, name: str, change: Callable[[Rows], Any]) -> None:
+def rewrite(file: Path, change: Callable[[Rows], Any]) -> None:
     """Rewrites a Parquet file with pyarrow; a change may return other rows."""
-    file = result.folder / f"{name}.parquet"
     table = pq.read_table(file)
     rows = table.to_pylist()
     other = change(rows)
@@ -91,6 +90,15 @@ def put(row: int, **values: Any) -> Callable[[Rows], None]:
         rows[row] |= {name: value(rows[row][name]) if callable(value) else value for name, value in values.items()}
 
     return change
+
+
+def other_reply(rows: Rows) -> None:
+    rows[0]["reply"] = f"<action>{next(action for action in ('Left', 'Down') if action != rows[0]['action'])}</action>"
+
+
+def other_action_and_reply(rows: Rows) -> None:
+    other_reply(rows)
+    rows[0]["action"] = rows[0]["reply"].removeprefix("<action>").removesuffix("</action>")
 
 
 def other_value(kind: pa.DataType, old: Any) -> Any:

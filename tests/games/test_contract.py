@@ -167,6 +167,7 @@ def test_grids_have_the_size_of_the_board_and_symbols_that_the_rules_explain(gam
 def test_group_members_share_the_start_and_not_the_dynamics(game: Game) -> None:
     player = ScriptedPolicy(choose_greedy if has_scene(game) else choose_optimal)  # both choose without chance
     groups = play_groups(game, player, seeds=range(12), group_size=4)
+    assert all([episode.member for episode in group.episodes] == [*range(4)] for group in groups)
     assert all(len({episode.steps[0].observation for episode in group.episodes}) == 1 for group in groups)
     trails = [{tuple(step.observation for step in episode.steps) for episode in group.episodes} for group in groups]
     if game.id in TABLE_GAMES or (isinstance(game, FrozenLake) and not game.slippery):  # without chance

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, make_game, splits_of
 from msgrpo_hub.games.environment import TextGameEnv, text_space
 from msgrpo_hub.games.frozen_lake import LakeState
@@ -79,20 +78,6 @@ def test_episodes_without_a_seed_differ_and_follow_from_the_first_seed() -> None
     runs = [[env.reset(seed=5)[0], env.reset()[0], env.reset()[0]] for _ in range(2)]
     assert runs[0] == runs[1]
     assert len(set(map(str, runs[0]))) == 3
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"game_id": "Snake-Sol-v1"}, "did you mean 'Snake-Solo-v1'"),
-        ({"observation": "tensors"}, "unknown observation 'tensors': did you mean 'tensor'"),
-        ({"render_mode": "human"}, "unknown render mode 'human': expected one of ansi"),
-        ({"split": "trian"}, "unknown split 'trian': did you mean 'train'"),
-    ],
-)
-def test_a_wrong_argument_is_refused(given: Any, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        TextGameEnv(**{"game_id": "Snake-Solo-v1"} | given)
 
 
 def test_a_step_before_reset_and_a_wrong_action_are_refused() -> None:

@@ -19,14 +19,6 @@ from tests.hub_server.lanes import Loopback, loopback, loopback_server
 __all__ = ["loopback", "loopback_server"]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test here uses a Hub, most of them from another process."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.slow)
-
-
 def trained_once(loopback: Loopback, factory: pytest.TempPathFactory, name: str, flags: str) -> Path:
     """A finished run, trained once for all test processes, in a folder whose path has a user name. Copy it to change it."""
     own = Path("home", "zaphod", "lake")

@@ -13,9 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from msgrpo_hub.downloads.names import pocket_path
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import hash_of
-from msgrpo_hub.hub.adapters import stage_adapter
 from msgrpo_hub.training.config import load_config
 from tests.hub.commands import FLAGS, LAKE, SUITE, head, msgrpo, push_adapter, refused, write_files
 from tests.hub_server.client import LOADS_MODELS, put
@@ -56,11 +54,6 @@ def test_an_adapter_is_one_commit_with_card_and_results_and_again_none(loopback:
     assert set(loopback.files(repo)) == set(pushed.changed) == PUSHED
     assert loopback.commits(repo) == [f"Adapter for {LAKE}, step 1", "initial commit"]
     assert (again.changed, again.commit) == ((), pushed.commit)
-
-
-def test_a_name_of_rollouts_that_the_hub_cannot_have_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no/such/name"):
-        stage_adapter(tmp_path / "no-run", "ada/lake", tmp_path / "staged", rollouts="no/such/name")
 
 
 def test_strangers_load_it_with_plain_peft_and_eval_plays_it_at_the_commits_it_names(

@@ -122,25 +122,23 @@ SPOILED: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "change", "words"), SPOILED.values(), ids=SPOILED)
-def test_a_run_that_does_not_replay_is_not_listed(
-    played: Path, tmp_path: Path, name: str, change: Callable[[bytes], bytes], words: str
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [*SPOILED.values(), *((name, None, f"it has no {name}") for name in FILES)],
+    ids=[*SPOILED, *(f"no {name}" for name in FILES)],
+)
+def test_a_run_that_does_not_replay_or_lacks_a_file_is_not_listed_and_the_reason_is_told(
+    played: Path, tmp_path: Path, name: str, change: Callable[[bytes], bytes] | None, words: str
 ) -> None:
     files = one_run(played)
-    write_files(tmp_path, {path: change(content) if path.endswith(name) else content for path, content in files.items()})
+    [path] = [path for path in files if path.endswith(name)]
+    content = files.pop(path)
+    write_files(tmp_path, files | ({path: change(content)} if change else {}))
     board = read_leaderboard(tmp_path)
     assert board.results == ()
     [why] = board.refused.values()
     assert words in why
     assert re.fullmatch(r"[\w .,:;()+=/'-]{1,320}", why.replace("?", ""), re.ASCII)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_run_that_lacks_a_file_is_not_left_out_in_silence(name: str, played: Path, tmp_path: Path) -> None:
-    files = one_run(played)
-    write_files(tmp_path, {path: content for path, content in files.items() if not path.endswith(name)})
-    board = read_leaderboard(tmp_path)
-    assert (board.results, [*board.refused.values()]) == ((), [f"it has no {name}"])
 
 
 def test_refused_runs_of_a_dataset_are_reported_and_the_others_listed(loopback: Loopback, played: Path) -> None:

@@ -54,7 +54,6 @@ def always(fault: Fault, where: Callable[[Body], bool] = lambda _body: True) -> 
 
 
 def send(status: int, content: bytes = b"", headers: Mapping[str, str] | None = None) -> Fault:
-    """Responds with a status and a body."""
 
     def fault(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)

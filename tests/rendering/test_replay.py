@@ -27,8 +27,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Says:
-    """Answers every prompt with one text."""
-
     def __init__(self, text: str, finish: str = "stop") -> None:
         self.completion = Completion(text=text, finish=finish)  # type: ignore[arg-type]
 

@@ -18,8 +18,6 @@ APP = Path(__file__).parents[2] / "space_app" / "app.py"
 
 @dataclass(frozen=True)
 class Served:
-    """A running Space."""
-
     url: str
     log: Path
     pid: int
@@ -27,7 +25,6 @@ class Served:
 
 @contextmanager
 def serving(folder: Path, **settings: str) -> Iterator[Served]:
-    """A Space that runs while the block does."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

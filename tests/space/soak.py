@@ -48,8 +48,6 @@ PLACES = 12
 
 @dataclass
 class Record:
-    """The outcomes of one kind of question."""
-
     seconds: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)

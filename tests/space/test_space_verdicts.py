@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -69,32 +68,26 @@ def walks(goals: Sequence[int]) -> list[Episode]:
 
 
 @pytest.mark.parametrize(
-    ("expected", "renamed", "control", "changed", "word"),
+    ("expected", "renamed", "own", "control", "changed", "word"),
     [
-        ("less", False, [1] * 60, [0] * 60, "follows the words"),
-        ("less", False, [1] * 60, [1] * 48 + [0] * 12, "follows in part"),
-        ("less", False, [1, 0] * 15, [0, 1, 0] * 10, "no difference shown"),
-        ("less", False, [1, 0] * 30, [1] * 60, "keeps its habit"),
-        ("same", False, [1] * 60, [1] * 60, "no difference shown"),
-        ("same", True, [1] * 60, [1] * 60, "follows the words"),
-        ("same", True, [1] * 60, [0] * 60, "keeps its habit"),
-        ("same", True, [1] * 60, [1, 0] * 30, "no difference shown"),
-        ("same", False, [1] * 60, [1] * 30 + [0] * 30, "disturbed by the words"),
-        ("same", False, [1, 0] * 30, [1] * 60, "no difference shown"),  # its own words do as well
-        ("same", False, [1] * 60, [1] * 40 + [1, 1, 1, 1, 0] * 4, "no difference shown"),  # worse than one sentence only
-        ("less", False, [0] * 60, [0] * 60, "disturbed by any words"),
+        ("less", False, [1] * 60, [1] * 60, [0] * 60, "follows the words"),
+        ("less", False, [1] * 60, [1] * 60, [1] * 48 + [0] * 12, "follows in part"),
+        ("less", False, [1] * 30, [1, 0] * 15, [0, 1, 0] * 10, "no difference shown"),
+        ("less", False, [1] * 60, [1, 0] * 30, [1] * 60, "keeps its habit"),
+        ("same", False, [1] * 60, [1] * 60, [1] * 60, "no difference shown"),
+        ("same", True, [1] * 60, [1] * 60, [1] * 60, "follows the words"),
+        ("same", True, [1] * 60, [1] * 60, [0] * 60, "keeps its habit"),
+        ("same", True, [1] * 60, [1] * 60, [1, 0] * 30, "no difference shown"),
+        ("same", False, [1] * 60, [1] * 60, [1] * 30 + [0] * 30, "disturbed by the words"),
+        ("same", False, [1] * 60, [1, 0] * 30, [1] * 60, "no difference shown"),  # its own words do as well
+        ("same", False, [1] * 60, [1] * 60, [1] * 40 + [1, 1, 1, 1, 0] * 4, "no difference shown"),  # worse than one sentence
+        ("less", False, [1] * 60, [0] * 60, [0] * 60, "disturbed by any words"),
+        ("same", False, [1, 0] * 30, [1, 0] * 30, [1] * 60, "helped by the words"),  # better than with its own or neutral words
+        ("less", False, [0] * 60, [0] * 60, [0] * 60, "nothing to see"),  # it hardly ever collects
     ],
 )
 def test_the_verdict_says_what_the_interval_says(
-    expected: Expected, renamed: bool, control: list[int], changed: list[int], word: str
+    expected: Expected, renamed: bool, own: list[int], control: list[int], changed: list[int], word: str
 ) -> None:
     asked = Asked(expected=expected, reads=True, renamed=renamed, changed=True)
-    assert judge(asked, walks([1] * len(control)), walks(control), walks(changed))["verdict"] == word
-
-
-def test_words_help_if_the_agent_plays_better_than_with_the_own_and_the_neutral_ones() -> None:
-    assert judge(replace(READER, expected="same"), *[walks([1, 0] * 30)] * 2, walks([1] * 60))["verdict"] == "helped by the words"
-
-
-def test_an_agent_that_hardly_ever_collects_shows_nothing() -> None:
-    assert judge(READER, *[walks([0] * 60)] * 3)["verdict"] == "nothing to see"
+    assert judge(asked, walks(own), walks(control), walks(changed))["verdict"] == word

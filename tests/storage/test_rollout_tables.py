@@ -30,7 +30,7 @@ from msgrpo_hub.storage import shards as shard_files
 from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, SCHEMAS
 from msgrpo_hub.storage.shards import read_table, shards, write_table
 from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
-from tests.evaluation.tampering import other_values, put
+from tests.evaluation.tampering import other_action_and_reply, other_values, put, rewrite
 
 LAKE, SNAKE = "FrozenLake-Slippery-v1", "Snake-Short-v1:rotated"
 ORIGIN = Origin(
@@ -44,7 +44,6 @@ ORIGIN = Origin(
 )
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-Change = Callable[[list[dict[str, Any]]], Any]
 
 
 class Typist(ScriptedPolicy):
@@ -170,13 +169,6 @@ def test_rows_agree_with_the_rules(tmp_path: Path) -> None:
 # ---- refused
 
 
-def rewrite(folder: Path, config: str, change: Change) -> None:
-    path = folder / config / "train-1.parquet"
-    rows = pq.ParquetFile(path).read().to_pylist()
-    change(rows)
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS[config]), path)
-
-
 @pytest.mark.parametrize("config", CONFIGS)
 def test_columns_must_be_exactly_those_of_the_format(config: str, tmp_path: Path) -> None:
     fields, path = list(SCHEMAS[config]), tmp_path / "x.parquet"
@@ -233,12 +225,6 @@ def test_untouched_episodes_pass_and_are_counted(origin: Origin | None, tmp_path
     ]
 
 
-def other_action(rows: list[dict[str, Any]]) -> None:
-    row = rows[0]
-    other = next(action for action in ("Left", "Down", "Right", "Up") if action != row["action"])
-    row.update(action=other, reply=f"<action>{other}</action>")
-
-
 def problems(folder: Path) -> str:
     return "; ".join(problem for row in verify_folder(folder) for problem in row["problems"])
 
@@ -250,7 +236,7 @@ def test_another_value_or_none_in_any_column_is_found(config: str, origin: Origi
     before, [row, *_] = path.read_bytes(), read_table(path, config).to_pylist()
     for column, (kind, _) in COLUMNS[config].items():
         for value in other_values(kind, row[column]):
-            rewrite(tmp_path, config, put(0, **{column: value}))
+            rewrite(path, put(0, **{column: value}))
             plausible = column == "advantage" and value is not None and math.isfinite(value)
             assert problems(tmp_path) or plausible, (column, value)
             path.write_bytes(before)
@@ -301,7 +287,7 @@ def test_a_shard_is_known_by_what_is_in_it(
 
 
 def test_an_action_that_is_changed_with_its_reply_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rewrite(save(tmp_path, played(LAKE)), "steps", other_action)
+    rewrite(save(tmp_path, played(LAKE)) / "steps" / "train-1.parquet", other_action_and_reply)
     assert re.search("the record has another|does not follow", problems(tmp_path))
     with pytest.raises(SystemExit, match="2"):
         main(["verify", str(tmp_path)])

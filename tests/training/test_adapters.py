@@ -37,7 +37,6 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
 
 @pytest.fixture
 def short(config: TrainConfig) -> TrainConfig:
-    """A run of one update without evaluation."""
     return replace(config, updates=1, eval_every=0, test_episodes=0)
 
 

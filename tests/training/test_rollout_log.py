@@ -41,7 +41,6 @@ MOMENTS = {
 
 @pytest.fixture(scope="module")
 def short(flags: list[str]) -> list[str]:
-    """Flags of a shorter run."""
     return [*flags, *"--updates 3 --eval-every 0 --test-episodes 2".split()]  # noqa: SIM905
 
 

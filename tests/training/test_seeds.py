@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def snakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two variants of four and three seeds."""
     folder = tmp_path_factory.mktemp("snakes")
     write_set(folder / "aaw", 4, game=SNAKE)
     write_set(folder / "uniform", 3, game=SNAKE, sampler="uniform", gain=0.2)

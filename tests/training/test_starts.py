@@ -11,15 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.games import GAMES, board_of, episode_seed, make_game, stream
-from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
-from msgrpo_hub.training.config import parse_games, preset
+from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.presets import ORIGINS, PAPER_PRESETS, PRESETS, SCENARIOS, preset_settings
 from msgrpo_hub.training.trainer import Start, StartStates
+from tests.games.test_splits import OneLake
 from tests.training.runs import trainer_of
 
 pytestmark = pytest.mark.lowest
@@ -35,21 +34,6 @@ def test_groups_are_dealt_by_weight_and_as_evenly_as_whole_numbers_allow(weights
     assert Counter(order) == weights
     for length in range(total + 1):
         assert all(abs(order[:length].count(name) - length * weight / total) < 1.01 for name, weight in weights.items())
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"{LAKE},{LAKE}", "twice"),
-        (f"{LAKE}=0,{SNAKE}", "weights from 1 to 1000"),
-        (f"{LAKE}=0.5,{SNAKE}", "weights from 1 to 1000"),
-        (f"{LAKE},", "unknown game"),
-        ("FrozenLake-NotSliperry-v1,Snake-Solo-v1", "did you mean"),
-    ],
-)
-def test_games_that_cannot_be_dealt_are_refused(text: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        parse_games(text)
 
 
 def test_a_game_has_the_same_starts_alone_and_beside_another() -> None:
@@ -120,10 +104,6 @@ def test_no_id_trains_on_a_board_of_any_suite(game: str, suite_boards: dict[str,
 
 
 def test_a_game_with_a_single_board_is_trained_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    class OneLake(FrozenLake):
-        def initial_state(self, rng: np.random.Generator) -> LakeState:  # noqa: ARG002
-            return LakeState(self.size, ((1, 1),))
-
     monkeypatch.setitem(GAMES, "OneLake-v0", OneLake("OneLake-v0"))
     starts = StartStates("OneLake-v0", groups=3).of_update(1)
     assert len(set(starts)) == 3
