@@ -27,6 +27,7 @@ from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Start, Trainer
+from tests.real.models import SOURCES, real_model
 
 LAKE, SNAKE, PAPER = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1", "Snake-Standard-v1"
 PRESETS = {LAKE: "quickstart", SNAKE: "quickstart-snake", PAPER: "paper-snake"}
@@ -64,6 +65,8 @@ def model_folder(name: str, models: Path, dtype: torch.dtype = torch.float32, de
     """
     if name == POCKET:
         return POCKET
+    if name in SOURCES:
+        return str(real_model(name))
     folder = models / f"{name}-{str(dtype).removeprefix('torch.')}"
     if not (folder / "tokenizer.json").exists():
         tokenizer = AutoTokenizer.from_pretrained(pocket_path())
@@ -88,7 +91,7 @@ class Case:
     game: str
     """The game's preset has all settings that the case does not."""
     model: str = "pocket"
-    """The built-in base, or a shape of `SHAPES` with random weights."""
+    """The built-in base, a pretrained model of `tests/real`, or a shape of `SHAPES` with random weights."""
     dtype: str = ""
     """Type of the base's weights; by default float32."""
     reply: int = 0
@@ -97,7 +100,10 @@ class Case:
     group_size: int = 32
     drawn: int = 8
     policy_updates: int = 0
-    """The policy is the base after this many updates of the preset."""
+    """The policy is the base after this many updates of the preset, or of SFT on optimal moves for a pretrained model."""
+    prompt_format: str = "think-action"
+    limit: int = 0
+    """Limit of natural replies, in tokens; 0 keeps the preset's."""
     horizon: int = 0
     """Horizon of the game; 0 keeps the default."""
 
@@ -116,14 +122,16 @@ class Case:
         if self.horizon:
             game = replace(game, id=f"{self.game}-horizon{self.horizon}", horizon=self.horizon)
             GAMES[game.id] = game
+        taught = {"prompt_format": self.prompt_format, "teacher": "none", "teacher_thoughts": False, "taught": 0}
         return replace(
-            preset(PRESETS[self.game]),
+            preset("small-model" if self.model in SOURCES else PRESETS[self.game]),
             **{
+                **(taught if self.model in SOURCES else {}),
                 "game": game.id,
                 "model": changes.get("model") or model_folder(self.model, models, getattr(torch, self.dtype or "float32")),
                 **({"dtype": self.dtype} if self.dtype else {}),
                 **{"groups": self.groups, "group_size": self.group_size, "selected_per_group": self.drawn},
-                **({"max_new_tokens": self.reply} if self.reply else {}),
+                **({"max_new_tokens": self.reply or self.limit} if self.reply or self.limit else {}),
                 **{"learning_rate": 1e-12, "warmup": 0, "eval_every": 0, "test_episodes": 0},
                 **changes,
             },
@@ -206,4 +214,5 @@ def make_trainer(case: Case, models: Path, kind: type[MeasuredTrainer] = Measure
 
 def adapter_file(case: Case, models: Path) -> Path:
     """The adapter of a trained policy."""
-    return models / f"{case.game}-{case.policy_updates}.safetensors"
+    real = f"{case.model}-{case.prompt_format}-" if case.model in SOURCES else ""
+    return models / f"{real}{case.game}-{case.policy_updates}.safetensors"

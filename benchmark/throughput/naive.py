@@ -28,6 +28,7 @@ from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS, SelectedEpisode
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
+from msgrpo_hub.training.machine import token_budget
 from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.trainer import Start
 
@@ -42,6 +43,9 @@ class GeneratePolicy:
     """Answers prompts with `model.generate`, in one padded batch."""
 
     agent: LanguageModel
+
+    def __post_init__(self) -> None:
+        self.prompt_format = self.agent.prompt_format
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:  # noqa: ARG002
         inputs = self.padded(prompts)
@@ -131,7 +135,7 @@ class NaiveTrainer(MeasuredTrainer):
         total = sum(len(completion.token_ids) for completion, _ in rows)
         longest = max(len(completion.prompt_ids) + len(completion.token_ids) for completion, _ in rows)
         # On a GPU, as many rows as fit into the token budget of our side: more would not fit into memory
-        size = MICRO_BATCH if self.model.device.type == "cpu" else max(1, self.config.token_budget // longest)
+        size = MICRO_BATCH if self.model.device.type == "cpu" else max(1, token_budget(self.config, self.model) // longest)
         self.model.train()
         losses = 0.0
         for start in range(0, len(rows), size):
@@ -211,7 +215,7 @@ def loss_and_gradient_difference(case: Case, models: Path, **changes: Any) -> di
     padded, theirs = trainer.backward_padded(selected), gradients()
     trainer.optimizer.zero_grad()
     samples = to_samples(selected, LOSS_NORMALISATIONS["token-mean"])
-    terms = MeasuredTrainer.gradient(trainer, pack(samples, trainer.config.token_budget))
+    terms = MeasuredTrainer.gradient(trainer, pack(samples, token_budget(trainer.config, trainer.model)))
     ours = gradients()
     scale = max(gradient.abs().max().item() for gradient in ours.values())
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -35,10 +36,10 @@ def seconds(line: Line, side: str) -> float | None:
     return line.get(f"{side}_seconds")
 
 
-def update_table() -> str:
+def update_table(name: str = "update") -> str:
     """Seconds per update of every side of every case, sampling + training, and their ratios to ours."""
     lines = []
-    for line in cases(record("update")):
+    for line in cases(record(name)):
         against = []
         for side in ("naive", "merged", "trl", "vllm"):
             cell = "–"
@@ -129,5 +130,11 @@ def gpu_table() -> str:
     return markdown(head, lines)
 
 
-TABLES = {"gpu": gpu_table, "update": update_table, "selection": selection_table, "selection-factor": factor_table}
+TABLES = {
+    "real": partial(update_table, "real"),
+    "gpu": gpu_table,
+    "update": update_table,
+    "selection": selection_table,
+    "selection-factor": factor_table,
+}
 """Name of a table → its Markdown."""

@@ -27,10 +27,17 @@ from benchmark.throughput.with_vllm import PYTHON
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.trainer import Trainer
+from tests.real.models import SOURCES
 
 _PAPER: dict[str, Any] = {"groups": 1, "group_size": 100, "drawn": 25}
 _SNAKE: dict[str, Any] = {"groups": 8, "group_size": 16, "drawn": 4}
 _FORCED: dict[str, Any] = {"groups": 1, "group_size": 32, "drawn": 8}
+_ACTION: dict[str, Any] = {**_FORCED, "prompt_format": "action-only", "limit": 12, "policy_updates": 10}
+_THOUGHTS: dict[str, Any] = {**_FORCED, "limit": 64, "policy_updates": 10}
+_SMOL, _SMOL16, _QWEN16 = (
+    {"model": model, "dtype": dtype}
+    for model, dtype in (("smollm2-135m", "float32"), ("smollm2-135m", "bfloat16"), ("qwen-0.5b", "bfloat16"))
+)
 _LARGE: dict[str, Any] = {"model": "qwen2.5-0.5b", "groups": 1, "group_size": 8, "drawn": 2}
 
 CASES = {
@@ -54,6 +61,10 @@ CASES = {
         for reply in (8, 64, 256)
         for name, game in (("lake", LAKE), ("snake", SNAKE))
     },
+    "lake, SmolLM2": Case(game=LAKE, **_SMOL, **_ACTION),
+    "lake, SmolLM2 in bfloat16": Case(game=LAKE, **_SMOL16, **_ACTION),
+    "lake, Qwen-0.5B in bfloat16": Case(game=LAKE, **_QWEN16, **_ACTION),
+    "lake, SmolLM2 in bfloat16, thoughts": Case(game=LAKE, **_SMOL16, **_THOUGHTS),
     "lake, 0.5B in bfloat16, 256 tokens": Case(game=LAKE, dtype="bfloat16", reply=256, **_LARGE, horizon=1),
 }
 """Label → case: the presets' layouts, a quarter of them, later policies, G' = G, the paper's layout, forced replies, and a
@@ -84,7 +95,12 @@ def prepare(cases: Sequence[Case], models: Path) -> None:
         case.config(models)  # makes its model
         path = adapter_file(case, models)
         if case.policy_updates and not path.exists():
-            trainer = Trainer(preset(PRESETS[case.game]), Accelerator(cpu=not torch.cuda.is_available()))
+            settings = preset(PRESETS[case.game])
+            if case.model in SOURCES:
+                thoughts = case.prompt_format != "action-only"
+                lesson = {"teacher": "auto", "teacher_thoughts": thoughts, "taught": case.policy_updates}
+                settings = case.config(models, **lesson, groups=8, learning_rate=5e-4)
+            trainer = Trainer(settings, Accelerator(cpu=not torch.cuda.is_available()))
             for index in range(1, case.policy_updates + 1):
                 trainer.update(index)
             save_file({name: parameter.detach().cpu() for name, parameter in trainer.parameters.items()}, path)

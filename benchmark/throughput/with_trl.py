@@ -121,7 +121,7 @@ class TrlRun:
             for name, tensor in load_file(adapter_file(case, models)).items():
                 parameters[name].data.copy_(tensor)
         # The system message occurs once per conversation: its number of tokens
-        prompt = build_prompt(self.ours.game, self.ours.game.initial_state(stream(0, "initial_state")))
+        prompt = build_prompt(self.ours.game, self.ours.game.initial_state(stream(0, "initial_state")), self.agent.prompt_format)
         text = self.agent.tokenizer.apply_chat_template(prompt.messages[:1], tokenize=False)
         self.rules = len(self.agent.tokenizer(text, add_special_tokens=False)["input_ids"])
 
