@@ -34,10 +34,8 @@ _SNAKE: dict[str, Any] = {"groups": 8, "group_size": 16, "drawn": 4}
 _FORCED: dict[str, Any] = {"groups": 1, "group_size": 32, "drawn": 8}
 _ACTION: dict[str, Any] = {**_FORCED, "prompt_format": "action-only", "limit": 12, "policy_updates": 10}
 _THOUGHTS: dict[str, Any] = {**_FORCED, "limit": 64, "policy_updates": 10}
-_SMOL, _SMOL16, _QWEN16 = (
-    {"model": model, "dtype": dtype}
-    for model, dtype in (("smollm2-135m", "float32"), ("smollm2-135m", "bfloat16"), ("qwen-0.5b", "bfloat16"))
-)
+_SMOL: dict[str, Any] = {"game": LAKE, "model": "smollm2-135m"}
+_QWEN: dict[str, Any] = {"game": LAKE, "model": "qwen-0.5b"}
 _LARGE: dict[str, Any] = {"model": "qwen2.5-0.5b", "groups": 1, "group_size": 8, "drawn": 2}
 
 CASES = {
@@ -61,14 +59,14 @@ CASES = {
         for reply in (8, 64, 256)
         for name, game in (("lake", LAKE), ("snake", SNAKE))
     },
-    "lake, SmolLM2": Case(game=LAKE, **_SMOL, **_ACTION),
-    "lake, SmolLM2 in bfloat16": Case(game=LAKE, **_SMOL16, **_ACTION),
-    "lake, Qwen-0.5B in bfloat16": Case(game=LAKE, **_QWEN16, **_ACTION),
-    "lake, SmolLM2 in bfloat16, thoughts": Case(game=LAKE, **_SMOL16, **_THOUGHTS),
+    "lake, SmolLM2": Case(**_SMOL, dtype="float32", **_ACTION),
+    "lake, SmolLM2 in bfloat16": Case(**_SMOL, dtype="bfloat16", **_ACTION),
+    "lake, SmolLM2 in bfloat16, thoughts": Case(**_SMOL, dtype="bfloat16", **_THOUGHTS),
+    "lake, Qwen-0.5B in bfloat16": Case(**_QWEN, dtype="bfloat16", **_ACTION),
     "lake, 0.5B in bfloat16, 256 tokens": Case(game=LAKE, dtype="bfloat16", reply=256, **_LARGE, horizon=1),
 }
-"""Label → case: the presets' layouts, a quarter of them, later policies, G' = G, the paper's layout, forced replies, and a
-large model."""
+"""Label → case: the presets' layouts, a quarter of them, later policies, G' = G, the paper's layout, forced replies, a large model
+with random weights, and pretrained models that have learned the format."""
 MAIN = ("lake", "snake")
 """The presets' layouts; they are measured several times, and on a merged side."""
 WITH_VLLM = (*MAIN, *(label for label in CASES if "tokens" in label and label.startswith("lake")))
