@@ -65,8 +65,8 @@ CASES = {
     "lake, Qwen-0.5B in bfloat16": Case(**_QWEN, dtype="bfloat16", **_ACTION),
     "lake, 0.5B in bfloat16, 256 tokens": Case(game=LAKE, dtype="bfloat16", reply=256, **_LARGE, horizon=1),
 }
-"""Label → case: the presets' layouts, a quarter of them, later policies, G' = G, the paper's layout, forced replies, a large model
-with random weights, and pretrained models that have learned the format."""
+"""Label → case: the presets' layouts, a quarter of them, later policies, G' = G, the paper's layout, forced replies, pretrained
+models that have learned the format, and a large model with random weights."""
 MAIN = ("lake", "snake")
 """The presets' layouts; they are measured several times, and on a merged side."""
 WITH_VLLM = (*MAIN, *(label for label in CASES if "tokens" in label and label.startswith("lake")))
