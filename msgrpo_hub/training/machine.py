@@ -118,7 +118,7 @@ def token_budget(config: TrainConfig, model: PreTrainedModel | PeftModel) -> int
     """The tokens of a pack: the number of the run, or as many as the layers' inputs and outputs allow, from 256 to 2048."""
     room = torch.cuda.mem_get_info()[1] / 8 if model.device.type == "cuda" else ROOM
     of_token = model.dtype.itemsize * sum(layer.in_features + layer.out_features for layer in body_layers(model))
-    return config.token_budget or int(min(2048, max(256, room / of_token)))
+    return config.token_budget or int(min(2048, max(256, room / max(of_token, 1))))
 
 
 def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainConfig) -> dict[str, float]:
@@ -137,7 +137,7 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     # again (`RowLayer`), its logits and their softmax, and four activations of the widest layer for each of its tokens
     rows = min(episodes, agent.max_rows)
     kept = 2 * text.num_hidden_layers * (text.to_dict().get("num_key_value_heads") or heads) * head * size
-    of_row = 1.5 * tail * kept + 2 * text.vocab_size * size + 4 * tail * max(m.out_features for m in linear) * size
+    of_row = 1.5 * tail * kept + 2 * text.vocab_size * size + 4 * tail * max((m.out_features for m in linear), default=0) * size
     merged = sum(m.weight.nbytes for m in linear) if model.dtype.itemsize == 4 else 0
     cached = min(CAPACITY, episodes * horizon * agent.max_new_tokens * text.vocab_size * size)
     copied = min(COPIED, sum(layer.weight.nbytes for layer in large_layers(base)))

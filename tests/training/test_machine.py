@@ -24,8 +24,8 @@ from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.weights import HAS_ONE_DNN
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import TrainConfig, machine, train
-from msgrpo_hub.training.machine import memory_needed
-from tests.tiny import save_model
+from msgrpo_hub.training.machine import memory_needed, token_budget
+from tests.tiny import adapted, save_model, tiny_model
 from tests.training.conftest import TWO
 from tests.training.runs import metrics, summary_of, trainer_of, updates_safe
 
@@ -75,6 +75,18 @@ def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(
     assert [*needed][-1].startswith("training on")
     assert sum(kept.values()) < 1.1 * [*needed.values()][-1] / machine.GAPS < 1.6 * sum(kept.values())
     assert needed["weights"] == sum(p.nbytes for p in trainer.model.parameters() if not p.requires_grad)
+
+
+def test_the_tokens_of_a_pack_follow_from_the_layers_unless_the_run_gives_them(
+    config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, free = adapted(tiny_model()), replace(config, token_budget=0)
+    layers = [m for name, m in model.named_modules() if isinstance(m, nn.Linear) and name.endswith("base_layer")]
+    for tokens, expected in ((300, 300), (10, 256), (10**6, 2048)):
+        monkeypatch.setattr(machine, "ROOM", tokens * 4 * sum(m.in_features + m.out_features for m in layers))
+        assert token_budget(free, model) == expected
+    assert token_budget(replace(config, token_budget=7), model) == 7
+    assert token_budget(free, adapted(tiny_model("gpt2"))) == 2048  # its layers are convolutions
 
 
 def test_sampling_includes_cached_logits_and_the_copies_of_one_dnn(large: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
