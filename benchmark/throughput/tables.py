@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -130,6 +131,7 @@ def gpu_table() -> str:
 
 
 TABLES = {
+    "real": partial(update_table, "real"),
     "gpu": gpu_table,
     "update": update_table,
     "selection": selection_table,
