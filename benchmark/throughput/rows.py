@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import sys
 import tempfile
 import time
@@ -69,8 +70,12 @@ def program() -> str:
 
 
 def provenance() -> dict[str, Any]:
-    """Machine, versions and command."""
-    return {"machine": machine(), "versions": versions(), "command": " ".join([program(), *sys.argv[1:]])}
+    """Machine, versions and command, without the folder of `--models`, which no result depends on."""
+    given = sys.argv[1:]
+    if "--models" in given:
+        place = given.index("--models")
+        del given[place : place + 2]
+    return {"machine": machine(), "versions": versions(), "command": f"{program()} {shlex.join(given)}"}
 
 
 def options(arguments: list[str], about: str | None, *, threads: int = 2, **flags: dict[str, Any]) -> argparse.Namespace:
