@@ -78,7 +78,7 @@ def verify(folder: Path) -> list[dict[str, Any]]:
             row |= {"problems": messages, "unchecked": [] if messages else unchecked(result)}
         except UserError as error:
             row |= {"problems": [str(error)], "unchecked": []}
-        if not row["problems"] or run.exists():  # one that vanishes meanwhile is left out
+        if not row["problems"] or run.exists():  # a run that has vanished has no row
             rows.append(row)
     return rows
 
@@ -180,7 +180,7 @@ def not_replayed(game_id: str, prompt_format: str) -> list[str]:
 def reply_problems(
     episode: Episode, scores: Sequence[StepScore], prompt_format: PromptFormat | None, scripted: str | None = None
 ) -> list[str]:
-    """What is wrong in replies of a built-in format, in status or legality, and in how the player `scripted`, if given, plays."""
+    """The faults of replies in a built-in format, of status and legality, and of moves that `scripted` does not make."""
     game, messages = make_game(episode.game_id), []
     for turn, (step, score) in enumerate(zip(episode.steps, scores, strict=True), 1):
         if prompt_format and prompt_format.parse(step.completion.text, game.actions) != step.action:
@@ -197,7 +197,8 @@ def reply_problems(
 def token_problems(episode: Episode, limit: int | None, *, counted: bool = False, stored: bool = False) -> list[str]:
     """The steps whose tokens cannot be, as readable messages. A truncated reply has `limit` tokens, and no reply has more.
 
-    `counted`: their numbers are known, as for a model that is loaded here. `stored`: ids and log-probabilities, as in training.
+    With `counted`, each step must have its numbers of tokens, as a model that is loaded here gives them; with `stored`, its token
+    ids and log-probabilities, as training keeps them.
     """
     messages = []
     for turn, step in enumerate(episode.steps, 1):
@@ -324,7 +325,7 @@ def _checked_rollout(shard: str, head: Mapping[str, Any], steps: Sequence[Mappin
         elif not trained and episode_seed(game.id, split, index) != head["seed"]:
             messages.append(f"its seed is not that of board {index} of the split {split}")
 
-        # 2) what it holds
+        # 2) its content
         rollout = rollout_of(head, steps)
         scores, built_in = judged(rollout.episode), PROMPT_FORMATS.get(rollout.prompt_format)
         scripted = head["player"] if head["player"] in SCRIPTED and not head["base"] else None

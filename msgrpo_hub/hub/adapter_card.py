@@ -103,7 +103,7 @@ class FinishedRun:
 
     @property
     def rewarded(self) -> bool:
-        """Whether the published weights learned from rewards: not if they are those of an update before the first signal."""
+        """Whether the published weights learned from rewards. Weights from before the first such update did not."""
         return bool(min(self.signals, default=math.inf) <= self.summary["adapter_update"])
 
 

@@ -98,7 +98,7 @@ def place(folder: Path) -> str:
 
 
 def read_folder(path: Path, only: Collection[Path] | None = None) -> Leaderboard:
-    """Reads the runs under a folder, or only some of them; one that lacks a file is refused. Raises `UserError` without runs."""
+    """Reads the runs under a folder, or only some of them, and lists those that lack a file. Raises `UserError` without runs."""
     folders = {file.parent for file in files_below(path, *FILES, run_files.LOG)}
     runs = {str(folder.relative_to(path)): folder for folder in folders if only is None or folder in only}
     if not runs:

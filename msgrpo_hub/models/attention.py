@@ -155,8 +155,8 @@ def shared_prefix_attention(
 ) -> tuple[Tensor, None]:
     """Attention of sampling and training, for transformers' attention interface.
 
-    The mask, (U, 1, Q, L) additive, is over a row's own keys. `query_positions`, (U, Q), count from the start of the prefix. Own
-    keys are those of the queries, or consecutive positions that end with the query. `kept_states` receives the keys and values.
+    The mask, (U, 1, Q, L) additive, is over a row's own keys. `query_positions`, (U, Q), count from the start of the prefix. A
+    row has a key for each query, or keys at consecutive positions up to its query. `kept_states` receives the keys and values.
     """
     layer = cast(int, module.layer_idx)
     if kept_states is not None:

@@ -158,7 +158,7 @@ class Engine:
     def log_probs(self, batch: TokenBatch, temperature: float, states: States | None = None) -> Tensor:
         """(K,) log p(target | its context) in float32, with a gradient, under the distribution of sampling.
 
-        `shares_prefixes` of the chosen forward decides how the batch must be built. `states` are those of `sharing`.
+        `shares_prefixes` of the chosen forward decides how the batch must be built. `sharing` gives the `states`.
         """
         assert self._forward is not None
         return token_log_probs(self.model, batch, temperature, tree=self._forward.shares_prefixes, states=states)

@@ -104,7 +104,7 @@ class FastForward:
         if not self.shares_prefixes or prompts[0][:shared] == self.prefix:
             return
         self.forget()  # in case the pass below is interrupted
-        self.rows += 1
+        self.rows += bool(shared)
         self._states = prefix_states(self.model, prompts[0][:shared])
         self.prefix = prompts[0][:shared]
 

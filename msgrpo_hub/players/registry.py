@@ -323,7 +323,7 @@ def identity_problems(name: str, identity: object) -> list[str]:
     """
     if not isinstance(identity, Mapping) or identity.get("kind") not in list(KINDS):
         return [f"its identity does not say what kind of player it is: expected one of {', '.join(KINDS)}"]
-    # 1) Each field is known, there and valid.
+    # 1) The identity has all fields of its kind, with valid values, and no other.
     kind, invalid = identity["kind"], list[str]()
     pairs = ("adapter", "adapter_commit"), ("quantization", "bitsandbytes")
     further = [field for pair in pairs if kind == "language model" and {*pair} & identity.keys() for field in pair]

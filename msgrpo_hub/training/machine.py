@@ -143,8 +143,8 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     copied = min(COPIED, sum(layer.weight.nbytes for layer in large_layers(base)))
     sampling = merged + copied + rows * of_row + cached
 
-    # 2) training: the inputs and outputs of the layers, attention scores in the largest trees (those of the prefix twice), and
-    # the logits of a chunk, which exist four times, since the softmax and both gradients have their shape
+    # 2) training: the inputs and outputs of the layers, attention scores in the largest trees (of the prefix two copies), and
+    # four copies of a chunk's logits, since the softmax and both gradients have their shape
     budget = token_budget(config, model)
     tokens = max(tail, min(budget, config.groups * config.selected_per_group * horizon * tail))
     inside = float((prefix + tokens) * sum(m.in_features + m.out_features for m in linear) * size)

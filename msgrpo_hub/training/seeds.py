@@ -57,7 +57,7 @@ class Variant:
 
 
 def find_variants(folders: Iterable[Path]) -> list[Variant]:
-    """The runs in some folders as variants, named by their folder: the runs in `seed-0`, `seed-1`, … are one, any other is alone.
+    """The runs in some folders as variants, named by their folder. `seed-0`, `seed-1`, … together are one, as is any other run.
 
     Raises:
         UserError: a folder holds no run, the runs of a variant differ in more than their seed, or a metric is damaged.

@@ -125,7 +125,7 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """A summary as a text table, with the cells of `msgrpo eval`; the faults are those of the sampled replies."""
+    """A summary as a text table, with the cells of `msgrpo eval`. Sampled replies alone count for the faults."""
     boards = f" on {summary['boards']} boards" if "boards" in summary else ""
     rows = [["player", "reward", "greedy", "success", "greedy", FAULTS]]
     for name in summary["players"]:

@@ -158,7 +158,7 @@ def test_a_process_killed_on_another_host_leaves_no_lock_and_a_living_one_keeps_
     for file in tmp_path.glob(".lock*"):
         os.utime(file, (2e9, 2e9))
     with locked(tmp_path):
-        if number:  # one that is overtaken ends
+        if number:  # a holder that loses its lock ends
             (tmp_path / ".lock.alive").unlink()
             (tmp_path / ".lock.alive").touch()
             with pytest.raises(KeyboardInterrupt):
