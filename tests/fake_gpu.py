@@ -87,6 +87,13 @@ def _on_cpu(value: Any) -> Any:
 
 @contextmanager
 def fake_gpu(place: str = "cuda") -> Iterator[None]:
-    """Inside the context, this machine has a simulated GPU."""
-    with _Machine(), patch.object(devices, "gpu", lambda: place), patch.object(OnGpu, "place", torch.device(place, 0)):
+    """Inside the context, this machine has a simulated GPU. CUDA's autocast is the CPU's."""
+    autocast = torch.autocast
+    with (
+        _Machine(),
+        patch.object(devices, "gpu", lambda: place),
+        patch.object(OnGpu, "place", torch.device(place, 0)),
+        patch.object(devices, "autocasts", lambda model: place == "cuda" and model.dtype == torch.bfloat16),
+        patch.object(torch, "autocast", lambda _kind, dtype: autocast("cpu", dtype)),
+    ):
         yield

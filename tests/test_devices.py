@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def config(tiny_model: Path) -> TrainConfig:
     small = {"groups": 1, "group_size": 2, "selected_per_group": 2, "max_rows": 2, "max_new_tokens": 4, "lora_rank": 4}
-    return TrainConfig(model=str(tiny_model), beta=0.1, token_budget=256, learning_rate=1e-3, **small)  # type: ignore[arg-type]
+    return TrainConfig(model=str(tiny_model), beta=0.1, token_budget=64, learning_rate=1e-3, **small)  # type: ignore[arg-type]
 
 
 def one_update(config: TrainConfig, accelerator: Accelerator) -> tuple[Group, Metrics, list[torch.Tensor]]:

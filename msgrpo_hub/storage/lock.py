@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _thread
 import errno
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +30,9 @@ def hold(path: Path, busy: str, *, wait: bool = False) -> Iterator[None]:
     """
 
     def lost(seen: LeaseCompromise) -> None:
-        if seen.reason == "owner-changed":
-            _thread.interrupt_main()
+        if seen.reason == "owner-changed":  # `nohup` ignores SIGINT; a process that handles no signal ends as if killed
+            handled = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
+            _thread.interrupt_main(handled[0]) if handled else os._exit(1)
 
     lock: BaseFileLock = FileLock(path, fallback_to_soft=False)
     patience = 0.0

@@ -116,9 +116,11 @@ def body_layers(model: PreTrainedModel | PeftModel) -> list[nn.Linear]:
 
 def token_budget(config: TrainConfig, model: PreTrainedModel | PeftModel) -> int:
     """The tokens of a pack: the number of the run, or as many as the layers' inputs and outputs allow, from 256 to 2048."""
+    if config.token_budget:
+        return config.token_budget
     room = torch.cuda.mem_get_info()[1] / 8 if model.device.type == "cuda" else ROOM
     of_token = model.dtype.itemsize * sum(layer.in_features + layer.out_features for layer in body_layers(model))
-    return config.token_budget or int(min(2048, max(256, room / max(of_token, 1))))
+    return int(min(2048, max(256, room / max(of_token, 1))))
 
 
 def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainConfig) -> dict[str, float]:
