@@ -18,7 +18,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ import torch
 import transformers
 from peft import PeftModel
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
 from msgrpo_hub.errors import UserError
@@ -224,6 +225,8 @@ class _Reference:
     """(3, 3, V) of each sequence: after p or q, after one token more, and after two."""
     of_tokens: Tensor
     """(3, 2) log p of the last two tokens of each sequence."""
+    attention: str
+    """The attention implementation of these passes."""
 
     @classmethod
     def of(cls, model: Model, prompt: TokenIds, at_least: int) -> _Reference:
@@ -238,7 +241,10 @@ class _Reference:
         b = next((token for token in reversed(long) if token != a), a)
         sequences = (*long, a, b), (*long, b, a), (*short, a, b)
         try:
-            log_p = _uncached(model, sequences, "eager")  # some versions of transformers skip softcapping in others
+            attention = "eager"  # some versions of transformers skip softcapping in others
+            log_p = _uncached(model, sequences, attention)
+            if log_p.isnan().any() and model.dtype == torch.float16:  # it scales the scores after their product, in 16 bits
+                log_p = _uncached(model, sequences, attention := "sdpa")
         except _ERRORS as error:
             problem = f"its own forward pass ends with {type(error).__name__}: {' '.join(str(error).split())[:200]}"
             raise _unsupported(model, problem, "use another version of transformers, or of the model") from error
@@ -247,7 +253,7 @@ class _Reference:
         if log_p.isnan().any():
             raise not_finite()
         last = torch.tensor([sequence[-2:] for sequence in sequences], device=log_p.device)
-        reference = cls(model, sequences, log_p, log_p[:, :2].gather(2, last[..., None])[..., 0])
+        reference = cls(model, sequences, log_p, log_p[:, :2].gather(2, last[..., None])[..., 0], attention)
         if problem := reference.differs(_difference(log_p[0, 0], log_p[1, 0])):
             raise _unsupported(
                 model, f"later tokens change earlier ones by {problem}: it is not causal", "use a causal language model"
@@ -258,7 +264,8 @@ class _Reference:
         """A mean difference in nats as text if it exceeds rounding, or an empty text."""
         allowed = max(5e-4, 16 * torch.finfo(self.model.dtype).eps)
         if difference > allowed and self.model.dtype != torch.float32:
-            with suppress(*_ERRORS):
+            kernels = sdpa_kernel(SDPBackend.MATH) if self.attention == "sdpa" else nullcontext()
+            with suppress(*_ERRORS), kernels:
                 other = _uncached(self.model, self.sequences, "sdpa")
                 allowed = max(allowed, OWN_ROUNDING * max(map(_difference, other.flatten(0, 1), self.log_p.flatten(0, 1))))
         return "" if difference <= allowed else f"{difference:.2g}"

@@ -39,6 +39,16 @@ def test_a_model_in_any_type_has_the_fast_engine(kind: str, dtype: torch.dtype) 
     assert choose_forward(random_model(kind, dtype), "auto", PROMPT, 0).name == "fast"
 
 
+def test_scores_that_overflow_in_eager_attention_alone_are_compared_with_another() -> None:
+    model = random_model("qwen2", torch.float16)
+    for layer in model.model.layers:
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):  # a score is 2¹⁷, and 2¹⁷/√D once it is scaled
+            projection.bias.data.fill_((2**17 / layer.self_attn.head_dim) ** 0.5)
+    assert choose_forward(model, "auto", PROMPT, 0).name == "fast"
+    model.set_attn_implementation("eager")
+    assert model(torch.tensor([PROMPT])).logits.isnan().any()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_dropped_window_is_caught(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = random_model("gemma3_text", dtype)
