@@ -109,11 +109,34 @@ def is_import(name: str) -> bool:
     return ":" in name
 
 
+def names_code(name: str) -> bool:
+    """Whether the name of a game or a player is `module:object`, and no variant, folder or server.
+
+    >>> names_code("lamp:Lamp"), names_code("Snake-Solo-v1:reflected"), names_code("dqn:runs")
+    (True, False, False)
+    """
+    module, colon, attribute = name.partition(":")
+    return bool(colon) and module != "dqn" and attribute.isidentifier() and all(map(str.isidentifier, module.split(".")))
+
+
+def imported(kind: str, name: str) -> Any:
+    """Imports `module:object`, which runs code; a class is called without arguments. Raises `UserError` if that fails."""
+    module, _, attribute = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the current folder, as with `python -m`
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"cannot import the {kind} {name!r} ({error}): expected module:object, found from this folder") from error
+    if isinstance(found, type) and (why := _refusal(found, ())):
+        raise UserError(f"cannot create the {kind} {name!r} ({why}): expected a class without arguments, or an object")
+    return found() if isinstance(found, type) else found
+
+
 def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool = False) -> T:
     """Resolves the name of a variant.
 
     Args:
-        kind: the kind of variant for messages, such as `sampler`.
         name: a key of `built_in`, or `module:object`; a class is called without arguments.
         built_in: name → variant.
         may_import: whether `module:object` is allowed. Importing runs code: pass True only for a name typed on this machine,
@@ -132,19 +155,10 @@ def resolve(kind: str, name: str, built_in: Mapping[str, T], *, may_import: bool
         raise UserError(
             f"the {kind} {name!r} would import code: expected one of {', '.join(built_in)}, or {name!r} typed on the command line"
         )
-    module, _, attribute = name.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the current folder, as with `python -m`
-    try:
-        imported = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"cannot import the {kind} {name!r} ({error}): expected module:object, found from this folder") from error
     example: Any = next(iter(built_in.values()), None)
     given = inspect.signature(example).parameters.values() if callable(example) else ()
     names = [parameter.name for parameter in given if parameter.default is parameter.empty]
-    if isinstance(imported, type) and (why := _refusal(imported, ())):
-        raise UserError(f"cannot create the {kind} {name!r} ({why}): expected a class without arguments, or an object")
-    variant: T = imported() if isinstance(imported, type) else imported
+    variant: T = imported(kind, name)
     if names and (why := _refusal(variant, names)):
         raise UserError(f"the {kind} {name!r} cannot be called with {', '.join(names)} ({why}): expected a function of these")
     return variant

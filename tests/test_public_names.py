@@ -24,7 +24,7 @@ PUBLIC = {
     "msgrpo_hub.msgrpo": ["group_advantages", "policy_loss", "select_episodes"],
     "msgrpo_hub.evaluation": ["compare", "evaluate"],
     "msgrpo_hub.training": ["Callback", "TrainConfig", "train"],
-    "msgrpo_hub.hub": ["load_rollouts", "push_adapter", "push_rollouts", "read_leaderboard", "supervised"],
+    "msgrpo_hub.hub": ["load_rollouts", "push_adapter", "push_rollouts", "read_leaderboard"],
 }
 
 SOCKETS = {

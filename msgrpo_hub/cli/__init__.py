@@ -62,6 +62,10 @@ def main(arguments: list[str] | None = None) -> None:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # not ignored, as by `nohup`
                 signal.signal(number, end)
         options = parse(given)
+        for game in getattr(options, "imported", None) or ():
+            from msgrpo_hub.games.registry import import_game
+
+            import_game(game)
         options.run(options)
         sys.stdout.flush()
     except UserError as error:
@@ -117,5 +121,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             add = getattr(room, f"add_{name}")
             command.description = " ".join((add.__doc__ or summary).split())
             add(command)
+            if name not in ("games", "play", "jobs"):  # these have a game of their own, or none of this machine
+                text = "a game of your own, which results and suites name by its id"
+                command.add_argument("--import", dest="imported", action="append", metavar="MODULE:OBJECT", help=text)
             command.set_defaults(run=getattr(room, f"run_{name}"))
     return parser.parse_args(arguments)

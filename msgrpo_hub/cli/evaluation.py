@@ -17,6 +17,7 @@ from msgrpo_hub.cli.play import PLAYERS, quiet_loading
 from msgrpo_hub.downloads.names import without_secrets
 from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.fields import Count, Price
+from msgrpo_hub.players.registry import import_player
 from msgrpo_hub.players.settings import PlayerSettings
 
 
@@ -55,6 +56,7 @@ def run_eval(options: argparse.Namespace) -> None:
 
     # 1) checks
     for name in options.players:
+        import_player(name)
         quiet_loading(name)
     if options.estimate:
         _estimate(options)

@@ -7,9 +7,14 @@ import ast
 import dataclasses
 import inspect
 import json
+import os
+import re
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -155,5 +160,13 @@ def show(data: Any, text: str, *, as_json: bool, sort_keys: bool = False) -> Non
 
 
 def print_next(*commands: str) -> None:
-    """The commands to try next, one a line."""
-    print("\nNext: " + "\n      ".join(commands), file=sys.stderr)
+    """The commands to try next, one a line, as this shell finds `msgrpo`, with the games that were imported."""
+    from msgrpo_hub.games.registry import TYPED
+
+    script, on_path = sys.argv[0], shutil.which("msgrpo")
+    known = Path(script).stem != "msgrpo" or (on_path and Path(on_path).resolve() == Path(script).resolve())
+    program = "msgrpo" if known else shlex.quote(min(script, os.path.relpath(script), key=len))
+    own = "".join(f" --import {name}" for name in TYPED.values())  # `play` and `games` take the game itself
+    commands = tuple(f"{line}{own if re.search('msgrpo (?!play|games)[a-z]', line) else ''}" for line in commands)
+    text = re.sub(r"\bmsgrpo (?=[a-z])", lambda _: f"{program} ", "\n      ".join(commands))
+    print(f"\nNext: {text}", file=sys.stderr)

@@ -45,7 +45,7 @@ KINDS = {
         "the episodes of a run as a dataset, private unless --public is given",
         "msgrpo verify {folder}",
         "of `train --save-rollouts`, or of `eval`",
-        ("message",),
+        ("message", "adapter"),
     ),
     "results": Kind(
         "hub.results",
@@ -58,6 +58,7 @@ KINDS = {
         "hub.bases",
         "the built-in base, so that adapters of it load for anybody",
         "msgrpo push adapter RUN USER/NAME --base {repo}",
+        takes=("adapter",),
     ),
     "space": Kind(
         "hub.spaces",
@@ -77,7 +78,7 @@ SOME = {
     "message": ("title of the commit", None),
     "base": ("repository of the adapter's base, if the base is built in or a folder", "REPO"),
     "rollouts": ("public dataset with the training episodes of the adapter, for its card", "REPO"),
-    "adapter": ("that the Space shows, USER/NAME[@revision]; without it, the bundled one", "REPO"),
+    "adapter": ("USER/NAME that the card links to, or USER/NAME[@revision] that the Space shows instead of its own", "REPO"),
     "hardware": ("of the Space, such as zero-a10g", None),
     "game": ("id of the game, such as Snake-Standard-v1; required", "GAME"),
 }
@@ -98,6 +99,8 @@ def add_push(parser: argparse.ArgumentParser) -> None:
             own.add_argument(f"--{flag}", metavar=metavar, help=text, required=flag == "game")
         add_visibility(own)
         own.add_argument("--revision", metavar="BRANCH", help="a branch instead of main; made where it is missing")
+        text = "a collection that gets it, by title or slug; with an adapter, also its base and its rollouts"
+        own.add_argument("--collection", metavar="TITLE", help=text)
         own.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
         own.add_argument("--dry-run", type=Path, metavar="FOLDER", help="write what would be pushed into a new folder instead")
         add_json(own)

@@ -16,7 +16,8 @@ from typing import Any
 from msgrpo_hub.cli.flags import as_flags, given_fields, print_next, read_as, show
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters, exists
 from msgrpo_hub.errors import UserError, plain
-from msgrpo_hub.fields import Count, is_import
+from msgrpo_hub.fields import Count, is_import, names_code
+from msgrpo_hub.games.registry import TYPED
 from msgrpo_hub.players.settings import PlayerSettings
 
 
@@ -117,7 +118,8 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         options.output_dir = Path(folder)
         config = train_config(options)  # with --resume, the configuration of the run in the repository
-    _check_portable(asdict(config), ("model", "init_adapter", "chat_template"), (*CHOICES,))
+    own = asdict(config) | {"game": next(iter(TYPED.values()), "")}
+    _check_portable(own, ("model", "init_adapter", "chat_template"), (*CHOICES, "game"))
     check_push(config, options.push_to_hub, options.base)
     check_same_run(config, options.checkpoint_repo)
     defaults = asdict(TrainConfig())
@@ -145,7 +147,8 @@ def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
     load_suite(options.suite)
     built_in = (POCKET, *built_in_adapters())  # the same on every machine
     for player in options.players:
-        if player.startswith("dqn:") or any(exists(part) and part not in built_in for part in player.split("+")):
+        here = any(exists(part) and part not in built_in for part in player.split("+"))
+        if here or names_code(player) or player.startswith("dqn:"):
             raise UserError(f"{player!r} is on this machine only: expected a player that the job can load; push it first")
     values = given_fields(options, PlayerSettings)
     _check_portable(values, ("chat_template",), ("prompt_format",))

@@ -17,10 +17,11 @@ from msgrpo_hub.agent.prompt_formats import system_text
 from msgrpo_hub.cli.flags import add_fields, add_json, field_docs, given_fields, print_next, read_as, show
 from msgrpo_hub.downloads.names import built_in_adapters, without_secrets
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.fields import Number
+from msgrpo_hub.fields import Count, Number
 from msgrpo_hub.games import FURTHER, Game, all_games, episode_seed, make_game, render_text
+from msgrpo_hub.games.registry import import_game
 from msgrpo_hub.models.load_options import Device, LoadOptions
-from msgrpo_hub.players.registry import SCRIPTED, ModelPlayer, find_player, make_player
+from msgrpo_hub.players.registry import SCRIPTED, ModelPlayer, find_player, import_player, make_player
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes, replayed_states
@@ -35,6 +36,8 @@ def add_games(parser: argparse.ArgumentParser) -> None:
     either = parser.add_mutually_exclusive_group()
     text = "print a suite of these games as TOML, as `msgrpo eval --suite` reads it"
     either.add_argument("--suite", action="store_true", help=text)
+    parser.add_argument("--episodes", type=read_as(Count), default=50, metavar="N", help="of that suite. Default: 50")
+    parser.add_argument("--split", choices=("validation", "test"), default="test", help="of that suite. Default: test")
     add_json(either, "print ids, actions, rewards and rules as JSON")
 
 
@@ -55,25 +58,27 @@ def run_games(options: argparse.Namespace) -> None:
         return
     from msgrpo_hub.evaluation.suites import hash_of  # slow to import
 
+    ids = [*dict.fromkeys(map(import_game, options.game))]
     if options.suite:
-        tasks = [f'"{game_id}" = "{hash_of(game_id)}"' for game_id in dict.fromkeys(options.game)]
-        print("\n".join(["episodes = 50", "", "[tasks]", *tasks]))
+        tasks = [f'"{game_id}" = "{hash_of(game_id)}"' for game_id in ids]
+        split = [] if options.split == "test" else [f'split = "{options.split}"']
+        print("\n".join([f"episodes = {options.episodes}", *split, "", "[tasks]", *tasks]))
         print_next("write it to mine.toml, then: msgrpo eval random --suite mine.toml")
         return
-    games = [make_game(game_id) for game_id in options.game]
+    games = [make_game(game_id) for game_id in ids]
     texts = [
         "\n".join([f"{g.id}   task hash {hash_of(g.id)}", g.instructions, ", ".join(g.actions), *g.rules, ""]) for g in games
     ]
     data = [{name: getattr(game, name) for name in ABOUT} | {"task_hash": hash_of(game.id)} for game in games]
     show(data, "\n".join(texts), as_json=options.json)
-    print_next(f"msgrpo games {games[0].id} --suite > mine.toml")
+    print_next(f"msgrpo games {options.game[0]} --suite > mine.toml")
 
 
 PLAYERS = (
     f"{', '.join(SCRIPTED)}; pocket (the built-in base); "
     f"{', '.join(built_in_adapters())} (adapters of it, built in); a model or LoRA adapter, as a Hub id or a folder; "
     "USER/REPO/FOLDER (an adapter in a folder of a repository); BASE+ADAPTER; "
-    "dqn:FOLDER; endpoint:URL#MODEL; provider:NAME/MODEL"
+    "dqn:FOLDER; endpoint:URL#MODEL; provider:NAME/MODEL; module:object (code of your own)"
 )
 """The kinds of players, for the help texts."""
 
@@ -87,7 +92,7 @@ def quiet_loading(player: str) -> None:
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("game", metavar="GAME", help="id of a game, as `msgrpo games` lists them, or ID:VARIANT")
+    parser.add_argument("game", metavar="GAME", help="id of a game, as `msgrpo games` lists them, ID:VARIANT, or module:object")
     parser.add_argument("--player", default="random", help=f"human (you type the actions), or one of {PLAYERS}. Default: random")
     parser.add_argument("--seed", type=read_as(Number), metavar="N", default=0, help="number of the test episode. Default: 0")
     add_json(parser, "print the episode as JSON instead of drawing it")
@@ -96,11 +101,12 @@ def add_play(parser: argparse.ArgumentParser) -> None:
 
 def run_play(options: argparse.Namespace) -> None:
     # 1) play
-    game, settings = make_game(options.game), PlayerSettings(**given_fields(options, PlayerSettings))
+    game, settings = make_game(import_game(options.game)), PlayerSettings(**given_fields(options, PlayerSettings))
     if options.player == "human":
         print(f"{system_text(game)}\n", file=sys.stderr)
         policy: Policy = ScriptedPolicy(choose_human)
     else:
+        import_player(options.player)
         quiet_loading(options.player)
         policy = make_player(options.player, settings, prompts_of([game]))
     episode_key = (episode_seed(game.id, "test", options.seed), 0)
@@ -124,7 +130,7 @@ def run_play(options: argparse.Namespace) -> None:
     about = {"game": episode.game_id, "seed": episode.seed, "reward": episode.reward, "success": episode.success}
     show(about | {"steps": steps}, "\n".join(drawn), as_json=options.json)
     other = "pocket" if options.player == "human" else "human"
-    print_next(f"msgrpo play {game.id} --player {other} --seed {options.seed}")
+    print_next(f"msgrpo play {options.game} --player {other} --seed {options.seed}")
 
 
 def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001

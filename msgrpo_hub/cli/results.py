@@ -42,7 +42,7 @@ def run_leaderboard(options: argparse.Namespace) -> None:
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"
-        print_next(eval_command(board.results, "runs/mine"), submit)
+        print_next(*eval_command(board.results, "runs/mine").splitlines(), submit)
     else:
         print_next(f"msgrpo push results {shlex.quote(board.source)} USER/NAME")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import shlex
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from msgrpo_hub.cli.hub import adapter_push, add_visibility, show_pushed
 from msgrpo_hub.cli.play import quiet_loading
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.fields import Range, Seed, is_import
+from msgrpo_hub.games.registry import TYPED, import_game
 from msgrpo_hub.training.presets import PRESETS, remark
 
 if TYPE_CHECKING:
@@ -181,7 +183,7 @@ def next_commands(summary: dict[str, Any], config: Any, folder: Path) -> list[st
         shlex.quote(str(path)) for path in (folder / "adapter", folder / "config.toml", folder, f"{folder}-{config.seed + 1}")
     )
     return [
-        f"msgrpo play {summary['game']} --player {adapter} {sampled}",
+        f"msgrpo play {TYPED.get(game := summary['game'], game)} --player {adapter} {sampled}",
         f"msgrpo train --config {settings}{''.join(typed.values())} --seed {config.seed + 1} --output-dir {further}",
         *([f"msgrpo push rollouts {own} USER/NAME"] if config.save_rollouts else []),
     ]
@@ -193,6 +195,8 @@ def train_config(options: argparse.Namespace) -> TrainConfig:
     from msgrpo_hub.training.run_folder import seed_folders
 
     flags = given_fields(options, TrainConfig)
+    if "game" in flags:
+        flags["game"] = re.sub(r"[^,=\s]+", lambda name: import_game(name[0]), flags["game"])
     if options.push_to_hub and options.push_to_hub == options.checkpoint_repo:
         raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
     if options.preset is not None and options.config:

@@ -78,9 +78,7 @@ def first_line(error: object) -> str:
 def snapshot(repo_id: str, commit: str, sizes: Mapping[str, int], *, kind: str = "model", token: str | None = None) -> Path:
     """Downloads files (path → size in bytes) of a repository at one commit, and returns the cache folder with them.
 
-    Raises:
-        UserError: the Hub refuses, or a file is missing or has another size. (The client returns an incomplete folder if it
-            cannot list the repository.)
+    Raises `UserError` if the Hub refuses, or a file is missing or has another size, which the client does not check.
     """
     with hub_errors(repo_id):
         folder = Path(snapshot_download(repo_id, repo_type=kind, revision=commit, allow_patterns=[*sizes], token=token))

@@ -153,14 +153,12 @@ class Fetched:
 
     source: str
     commit: str
-    """The commit of a repository; empty for a folder."""
     folder: Path
     adapter: Mapping[str, Any] | None = None
     """The settings of a LoRA adapter; None for a base."""
     prompt_format: str | None = None
-    """The name of the prompt format stored with an adapter; None if none is stored."""
+    """The name of the prompt format stored with an adapter, like the variables of its chat template."""
     chat_template_kwargs: dict[str, Scalar] = field(default_factory=dict)
-    """The variables of the chat template stored with an adapter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,14 +188,9 @@ class Sources:
 
 
 def list_files(source: str, revision: str | None = None) -> Listing:
-    """Lists commit and files of a source. The Hub comes before the cache: its client returns cached files without access.
+    """Lists commit and files of a repository, of `USER/REPO/FOLDER` (which must hold an adapter), or of a local folder.
 
-    Args:
-        source: the name of a repository, `USER/REPO/FOLDER` (which must hold an adapter), or a local folder.
-        revision: a branch, tag or commit of a repository; None is main.
-
-    Raises:
-        UserError: the source cannot be found.
+    The Hub comes before the cache: its client returns cached files without access. Raises `UserError` if there is no source.
     """
     if is_folder(source):
         sizes = {path.name: path.stat().st_size for path in Path(source).iterdir() if path.is_file()}
@@ -294,10 +287,7 @@ def resolve(name: str, largest: int | None = None) -> Sources:
 
 
 def base_bytes(name: str, dtype: str = "auto") -> int:
-    """The memory of a base's weights in a number type, from its list of files and its configuration.
-
-    Errors are as for `resolve`; `auto` is the type of the stored weights.
-    """
+    """The memory of a base's weights in a number type, from its files and configuration. Errors are as for `resolve`."""
     sources = resolve(name)
     listing = list_files(sources.base, None if is_folder(sources.base) else sources.base_commit)
     stored = sum(listing.sizes[file] for file in listing.weights())
@@ -342,8 +332,7 @@ def fetch(found: Listing) -> Fetched:
 def base_of(settings: Mapping[str, Any], adapter: str) -> str:
     """The base model that an adapter names. The built-in base is found in any installation.
 
-    Raises:
-        UserError: the adapter names no base, or an adapter from a repository names a base that is not a repository.
+    Raises `UserError` if the adapter names no base, or an adapter from a repository names one that is not a repository.
     """
     base = str(settings.get("base_model_name_or_path") or "")
     if not base:

@@ -131,8 +131,7 @@ def check_adapter(settings: Mapping[str, Any], source: str) -> tuple[dict[str, A
 
     Settings that are off (null, false, empty) are omitted. An unknown setting is refused if it is a list or an object.
 
-    Raises:
-        UserError: it is not a LoRA adapter, or a setting is dangerous or unknown; the message names it.
+    Raises `UserError` if it is not a LoRA adapter, or if a setting, which the message names, is dangerous or unknown.
     """
     if "peft_type" not in settings:
         raise UserError(f"the adapter {source!r} has no peft_type: expected a LoRA adapter as PEFT saves it")
@@ -166,9 +165,7 @@ _SIZES = [
 def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, original: str = "") -> None:
     """Checks the `config.json` of a base. `auto_map` passes: the code that it names is not downloaded or run.
 
-    Raises:
-        UserError: it is quantised (the message names the original, if known), refers to other files or code, or describes a
-            model larger than its weights.
+    Raises `UserError` if it is quantised, refers to other files or code, or describes a model larger than its weights.
     """
     parts: list[Any] = [config]  # and all objects nested in it
     for part in parts:
@@ -226,9 +223,7 @@ def weight_files(index: Mapping[str, Any], source: str) -> list[str]:
 def read_header(path: Path, source: str, kinds: tuple[str, ...] = ()) -> dict[str, tuple[str, list[int]]]:
     """Number type (such as `F32`) and shape of each tensor in a safetensors file.
 
-    Raises:
-        UserError: it is not a safetensors file, its header is larger than any model needs, or it has other number types than
-            `kinds`; empty accepts all.
+    Raises `UserError` for another file, a header larger than any model needs, or number types not in `kinds`, if it has any.
     """
     try:
         with path.open("rb") as file:

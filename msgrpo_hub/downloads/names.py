@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from msgrpo_hub.errors import UserError
 
 POCKET = "pocket"
-"""The name of the built-in base model."""
 
 PUBLIC_POCKET = "msgrpo_hub/pocket/model"
 """The end of the built-in base's path in every installation. Adapters name their base by it."""
@@ -49,10 +48,7 @@ def located(name: str) -> str:
 
 
 def split_revision(name: str, revision: str | None) -> tuple[str, str | None]:
-    """Splits `org/model@revision` into name and revision. An existing path is never split.
-
-    Raises:
-        UserError: a built-in model or a folder has a revision.
+    """Splits `org/model@revision` into name and revision. An existing path is never split, and has no revision.
 
     >>> split_revision("org/model@v1", None)
     ('org/model', 'v1')
@@ -88,11 +84,7 @@ def public_name(source: str) -> str:
 
 
 def content_hash(folder: Path) -> str:
-    """SHA-256 of a folder's weights and settings, by name and content; the counterpart of a commit.
-
-    Raises:
-        UserError: the folder has no such files.
-    """
+    """SHA-256 of a folder's weights and settings, by name and content. Raises `UserError` if it has none."""
     paths = sorted(path for path in folder.glob("*") if path.suffix in _HASHED)
     if not paths:
         raise no_model(str(folder), "it has no weights or settings")

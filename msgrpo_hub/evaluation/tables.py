@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -99,11 +100,19 @@ def results_table(results: Sequence[Result], name: Callable[[Result], str] | Non
         first = max(group, key=lambda result: int(result.summary["episodes"]))  # a failed run may lack references
         solved = first.summary["luck_adjusted"] is not None
         kind = "exact" if solved else "played on the same seeds"
-        head = [f"{first.task}   {played_on(first)}   {kind}: {references_of(first)}", board_note(first)]
-        if first.summary["references"] and best_reference(first.summary["references"]) is None:
+        references = f"   {kind}: {references_of(first)}" if first.summary["references"] else ""
+        head = [f"{first.task}   {played_on(first)}{references}", board_note(first)]
+        if references and best_reference(first.summary["references"]) is None:
             head.append(f"{REFERENCE} does not know {first.task}: left out")
-        columns = ["luck-adjusted", "optimal moves"] if solved else []
-        table = aligned(_rows(group, name or (lambda result: short(unique[player_key(result)])), ["norm.", *columns]))
+        columns = ["norm.", "luck-adjusted", "optimal moves"] if solved else ["norm."]
+        rows = _cells(group, name or (lambda result: short(unique[player_key(result)])))
+        one_score = all(row["reward"] == row["success"] for row in rows)
+        settings = {title: {row[title] for row in rows} - {NONE} for title in HEADS}  # one value of all models is a note
+        head.append(", ".join(f"{title} {min(values)}" for title, values in settings.items() if len(values) == 1))
+        varying = [title for title, values in settings.items() if len(values) > 1]
+        picked = ["player", "rank", "reward", *([] if one_score else ["success"]), *columns, FAULTS, *varying]
+        titles = ["reward = success" if one_score and title == "reward" else title for title in picked]
+        table = aligned([titles, *([row[title] for title in picked] for row in rows)])
         blocks.append("\n".join([*filter(None, head), noted(table)]))
     return "\n\n".join([*blocks, *([RANKS] if any(len(group) > 1 for group in groups) else [])])
 
@@ -112,25 +121,24 @@ def markdown_table(results: Sequence[Result], name: Callable[[Result], str]) -> 
     """Complete results on the same episodes in Markdown: the references, then a line per player, in the order of `rank_key`."""
     note = board_note(results[0])
     title = f"**{results[0].task}**, {played_on(results[0])}; {references_of(results[0])}\n" + (f"\n*{note}*\n" if note else "")
-    head, *rows = _rows(results, name, ["normalised", "luck-adjusted"])
-    return noted(f"{title}\n{markdown(head, rows)}", "\n\n")
+    rows = _cells(results, name)
+    settings = [title for title in HEADS if any(row[title] != NONE for row in rows)]
+    picked = ["player", "rank", "reward", "success", "norm.", "luck-adjusted", FAULTS, *settings]
+    head = ["normalised" if column == "norm." else column for column in picked]
+    return noted(f"{title}\n{markdown(head, ([row[column] for column in picked] for row in rows))}", "\n\n")
 
 
-def _rows(results: Sequence[Result], name: Callable[[Result], str], columns: Sequence[str]) -> list[Row]:
-    """The head and the rows of a table; `columns` come after the success."""
-    best_first = sorted(results, key=lambda result: rank_key(result.summary))
-    settings = [head for head in HEADS if any(acting(result)[head] != NONE for result in results)]
-    rows: list[Row] = [["player", "rank", "reward", "success", *columns, FAULTS, *settings]]
+def _cells(results: Sequence[Result], name: Callable[[Result], str]) -> list[dict[str, str]]:
+    """Column → cell of each result, in the order of `rank_key`."""
+    best_first, rows = sorted(results, key=lambda result: rank_key(result.summary)), []
     for result, rank in zip(best_first, ranks(best_first), strict=True):
-        summary, how = result.summary, acting(result)
-        norm = NONE if summary["normalised"] is None else f"{summary['normalised']:.2f}"
-        cells = {"norm.": norm, "normalised": norm, "optimal moves": optimal_moves(summary)}
-        cells |= {"luck-adjusted": with_interval(summary["luck_adjusted"])}
+        summary = result.summary
         faults = faults_of(summary) + (" ABOVE THE OPTIMUM" if summary["above_optimum"] else "")
         faults += "" if summary["complete"] else f" NOT COMPLETE, {summary['failed']} failed"
-        place = NONE if rank is None or len(results) == 1 else str(rank)
-        figures = [with_interval(summary["reward"]), with_interval(summary["success"]), *(cells[column] for column in columns)]
-        rows.append([name(result), place, *figures, faults, *(how[setting] for setting in settings)])
+        cells = {"player": name(result), "rank": NONE if rank is None or len(results) == 1 else str(rank)}
+        cells |= {title: with_interval(summary[title.replace("-", "_")]) for title in ("reward", "success", "luck-adjusted")}
+        cells["norm."] = NONE if summary["normalised"] is None else f"{summary['normalised']:.2f}"
+        rows.append({**cells, "optimal moves": optimal_moves(summary), FAULTS: faults, **acting(result)})
     return rows
 
 
@@ -169,7 +177,9 @@ def _episodes(result: Result) -> str:
 
 
 def played_on(result: Result) -> str:
-    """The number of episodes, the split and the number of boards, such as `200 test episodes on 75 boards`."""
+    """The number of episodes, the split and the number of boards, if known, such as `200 test episodes on 75 boards`."""
+    if is_remote(make_game(result.task)):
+        return _episodes(result)
     boards = distinct_boards(result.task, tuple(run_seeds(result.config)))
     comma = "," if result.repeats > 1 else ""
     return f"{_episodes(result)}{comma} on {boards} board{'s' if boards > 1 else ''}"
@@ -259,7 +269,8 @@ def acting(result: Result) -> dict[str, str]:
 def eval_command(results: Sequence[Result], output_dir: str) -> str:
     """The command that plays a model with the suite and the settings that most models of a table share.
 
-    The runs may be untrusted: the command contains only numbers, and names of built-in suites and prompt formats.
+    If that suite is not built in, the command before it writes one of the same tasks. The runs may be untrusted: the commands
+    contain only numbers, games, and names of built-in suites and prompt formats.
     """
     models = [result for result in results if kind_of(result.config["identity"]).sampled]
     [(suite, _)] = Counter(result.config["suite"] for result in models or results).most_common(1) or [("standard", 0)]
@@ -273,8 +284,13 @@ def eval_command(results: Sequence[Result], output_dir: str) -> str:
             flags.append(f"--prompt-format {result.prompt_format}")
         given[tuple(flags)] += 1
     shared = given.most_common(1)[0][0] if given else ()
-    known = suite if suite in suite_names() else "standard"
-    return " ".join(["msgrpo eval PLAYER --suite", known, *shared, "--output-dir", output_dir])
+    known, first = suite in suite_names(), ""
+    if not known:
+        own = [result.config for result in results if result.config["suite"] == suite]
+        games = shlex.join(sorted({config["task"] for config in own}))
+        first = f"msgrpo games {games} --suite --episodes {own[0]['episodes']} --split {own[0]['split']} > mine.toml\n"
+        shared = (*shared, *([f"--repeats {own[0]['repeats']}"] if own[0].get("repeats", 1) > 1 else []))
+    return first + " ".join(["msgrpo eval PLAYER --suite", suite if known else "mine.toml", *shared, "--output-dir", output_dir])
 
 
 # ---- comparisons

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import string
 from importlib.metadata import entry_points
+from itertools import product
 from typing import Any, Literal
 
 import gymnasium
@@ -16,9 +17,9 @@ import numpy.typing as npt
 
 from msgrpo_hub.errors import unknown
 from msgrpo_hub.games.game import Game, planes, render_text
-from msgrpo_hub.games.registry import FURTHER, GAMES, GROUP, make_game
+from msgrpo_hub.games.registry import FURTHER, GAMES, GROUP, TABLE_GAMES, make_game
 from msgrpo_hub.games.seeds import SHARES, Split, Splits
-from msgrpo_hub.games.variants import base_game
+from msgrpo_hub.games.variants import VARIANTS, base_game
 
 Observation = str | npt.NDArray[np.float32]
 
@@ -114,10 +115,14 @@ def text_space(game: Game) -> gymnasium.spaces.Text:
 def register_games() -> None:
     """Registers every game with gymnasium. Games of other packages are registered by name and loaded by `gymnasium.make`.
 
-    There is no `max_episode_steps`, since a game truncates its own episodes.
+    gymnasium reads a colon as an import, so the variant `Snake-Solo-v1:reflected` is `msgrpo_hub/Snake-Solo-reflected-v1`. There
+    is no `max_episode_steps`, since a game truncates its own episodes.
     """
-    for game_id in {*GAMES, *FURTHER, *entry_points(group=GROUP).names}:
-        name = f"msgrpo_hub/{game_id}"
+    named = {f"msgrpo_hub/{game_id}": game_id for game_id in {*GAMES, *FURTHER, *entry_points(group=GROUP).names}}
+    for game_id, variant in product((GAMES | FURTHER).keys() - TABLE_GAMES.keys(), VARIANTS):
+        name, _, version = game_id.rpartition("-v")
+        named[f"msgrpo_hub/{name}-{variant}-v{version}"] = f"{game_id}:{variant}"
+    for name, game_id in named.items():
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=f"{__name__}:{TextGameEnv.__name__}", kwargs={"game_id": game_id})
 

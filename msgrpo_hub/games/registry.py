@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.fields import check
+from msgrpo_hub.fields import check, imported, names_code
 from msgrpo_hub.games.frozen_lake import FrozenLake
 from msgrpo_hub.games.game import Game
 from msgrpo_hub.games.lake_maps import Maps
@@ -82,6 +82,10 @@ TABLE_GAMES: dict[str, TableGame] = {
 """Id → game of gymnasium's toy text. gymnasium ends Taxi after 200 turns and CliffWalking never; these leave time to win."""
 FURTHER: dict[str, Game] = {**{game.id: game for game in _OTHER_WORDS}, **LAKES, **TABLE_GAMES}
 """Id → game that is in no suite."""
+OWN: dict[str, Game] = {}
+"""Id → game that `import_game` imported."""
+TYPED: dict[str, str] = {}
+"""Id of such a game → its `module:object`."""
 
 
 def make_game(game_id: str) -> Game:
@@ -95,24 +99,48 @@ def make_game(game_id: str) -> Game:
     """
     check("game_id", game_id, str)
     name, colon, variant = game_id.partition(":")
-    game = GAMES.get(name) or FURTHER.get(name)
+    game = GAMES.get(name) or FURTHER.get(name) or OWN.get(name)
     if game is None:
         points = entry_points(group=GROUP)
         if name not in points.names:
-            raise unknown("game", name, [*GAMES, *sorted(points.names)], "(`msgrpo games` lists all)", further=FURTHER)
+            raise unknown(
+                "game",
+                name,
+                [*GAMES, *sorted(points.names)],
+                "(`msgrpo games` lists all; add your own with --import module:object)",
+                further=FURTHER,
+            )
         try:
             loaded = points[name].load()
         except (ImportError, AttributeError) as error:
             where = points[name].value
             raise UserError(f"cannot import the game {name!r} ({where}: {error}): repair or uninstall its package") from error
-        game = loaded() if isinstance(loaded, type) else loaded
-        if not isinstance(game, Game):
-            raise UserError(f"the entry point {name!r} is of type {type(game).__name__}: expected a msgrpo_hub.games.Game")
-        if missing := [member for member in Game.__annotations__ if not hasattr(game, member)]:
-            raise UserError(f"the game of the entry point {name!r} has no {missing[0]}: see msgrpo_hub.games.Game")
+        game = _checked(loaded() if isinstance(loaded, type) else loaded, f"the entry point {name!r}")
         if game.id != name:
             raise UserError(f"the game of the entry point {name!r} has the id {game.id!r}: expected equal names")
     return make_variant(game, variant) if colon else game
+
+
+def _checked(game: object, source: str) -> Game:
+    if not isinstance(game, Game):
+        raise UserError(f"{source} is of type {type(game).__name__}: expected a msgrpo_hub.games.Game")
+    if missing := [member for member in Game.__annotations__ if not hasattr(game, member)]:
+        raise UserError(f"the game of {source} has no {missing[0]}: see msgrpo_hub.games.Game")
+    return game
+
+
+def import_game(name: str) -> str:
+    """Imports a game `module:object` that was typed on this machine, and returns its id; any other name is returned unchanged.
+
+    `make_game` then knows the id. Raises `UserError` if there is no such game, or if it has the id of a built-in one.
+    """
+    if not names_code(name):
+        return name
+    game = _checked(imported("game", name), repr(name))
+    if game.id in GAMES | FURTHER or ":" in game.id:
+        raise UserError(f"the game {name!r} has the id {game.id!r}: expected an id that no built-in game or variant has")
+    OWN[game.id], TYPED[game.id] = game, name
+    return game.id
 
 
 def all_games() -> dict[str, Game]:

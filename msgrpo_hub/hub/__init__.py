@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from msgrpo_hub.hub.adapters import push_adapter
     from msgrpo_hub.hub.leaderboard import read_leaderboard
-    from msgrpo_hub.hub.rollouts import load_rollouts, push_rollouts, supervised
+    from msgrpo_hub.hub.rollouts import load_rollouts, push_rollouts
 
-__all__ = ["load_rollouts", "push_adapter", "push_rollouts", "read_leaderboard", "supervised"]
+__all__ = ["load_rollouts", "push_adapter", "push_rollouts", "read_leaderboard"]
 
 _MODULES = {
     "load_rollouts": "rollouts",
     "push_adapter": "adapters",
     "push_rollouts": "rollouts",
     "read_leaderboard": "leaderboard",
-    "supervised": "rollouts",
 }
 
 

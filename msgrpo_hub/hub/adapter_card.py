@@ -47,7 +47,6 @@ class Figure:
     low: float | None
     high: float | None
     rule: str | None = None
-    """How the interval was made."""
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
@@ -68,11 +67,10 @@ class GameTable:
     players: Mapping[str, Row]
     """Empty if the run had no test episodes."""
     boards: int | None = None
-    """Number of boards of the test episodes; None if the run had none."""
     verdict: Verdict | None = None
-    """The adapter compared with its base on the same test episodes; None without test episodes."""
+    """The adapter compared with its base on the same test episodes."""
     gain: float | None = None
-    """The largest gain in reward of the adapter over its base on a test episode; None without test episodes."""
+    """The largest gain in reward of the adapter over its base on a test episode; this and the above are None without any."""
 
     @property
     def one_score(self) -> bool:
@@ -90,7 +88,6 @@ class FinishedRun:
     summary: Mapping[str, Any]
     """As `msgrpo train` wrote it. Only what the card and `published_results` select from it is published."""
     games: tuple[GameTable, ...]
-    """In the order of the configuration."""
     results: tuple[Result, ...]
     """Complete runs of `msgrpo eval` with exactly this adapter."""
     signals: tuple[int, ...]

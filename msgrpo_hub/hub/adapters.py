@@ -22,6 +22,7 @@ from msgrpo_hub.downloads.fetching import (
     ADAPTER_WEIGHTS,
     TEMPLATE,
     TOKENIZER_FILES,
+    VOCABULARIES,
     Fetched,
     fetch,
     list_files,
@@ -40,7 +41,6 @@ from msgrpo_hub.training.config import TrainConfig, to_toml
 from msgrpo_hub.training.seeds import records
 
 FORMAT = "msgrpo-adapter-v1"
-"""Versions the set of files and their meaning."""
 
 _OWNED = (
     *(ADAPTER_WEIGHTS, ADAPTER_SETTINGS, PLAY_SETTINGS, TEMPLATE, *TOKENIZER_FILES, "README.md", "config.toml"),
@@ -65,22 +65,20 @@ def push_adapter(
 
     Args:
         output_dir: folder of the run. Results of `msgrpo eval` with this adapter in its `results/` are pushed too.
-        repo_id: `USER/NAME`; created if missing.
         base: `USER/NAME[@revision]` that holds the base, if the run was trained on the built-in base or on a folder.
         rollouts: `USER/NAME` of a public dataset with the training episodes of this run, for the card.
-        commit_message: title of the commit.
-        where: `private`, `revision`, `create_pr` and `token`, as for `Target`.
+        where: as for `Target`.
 
     Raises:
-        UserError: the run is not finished; the adapter equals its base; others cannot load the base; a file must not leave
-            this machine; or the Hub refuses.
+        UserError: the run is not finished, the adapter equals its base, others cannot load the base, or as for `upload`.
     """
     target = Target(repo_id=repo_id, **where)
     with TemporaryDirectory() as folder:
-        run = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=target.token)
+        run, public = stage_adapter(output_dir, repo_id, Path(folder), base=base, rollouts=rollouts, token=target.token)
         games, step = ", ".join(table.game.id for table in run.games), run.summary["adapter_update"]
         message = commit_message or f"Adapter for {games}, step {step}"
-        return upload(Path(folder), target, message=message, marker=ADAPTER_SETTINGS, replaces=_OWNED)
+        beside = [("model", public.repo_id), *([("dataset", rollouts)] if rollouts else [])]
+        return upload(Path(folder), target, message=message, marker=ADAPTER_SETTINGS, replaces=_OWNED, beside=beside)
 
 
 def check_push(config: TrainConfig, repo_id: str, base: str | None = None) -> None:
@@ -98,8 +96,8 @@ def stage_adapter(
     base: str | None = None,
     rollouts: str | None = None,
     token: str | None = None,
-) -> FinishedRun:
-    """Writes the content of the repository into a folder and returns the run. Arguments as for `push_adapter`."""
+) -> tuple[FinishedRun, Base]:
+    """Writes the content of the repository into a folder, and returns the run and its base. Arguments as for `push_adapter`."""
     # 1) read and check the run
     for name in filter(None, (repo_id, rollouts)):
         check_repo_id(name)
@@ -115,7 +113,13 @@ def stage_adapter(
     # 3) the files of the run
     source = run.folder
     own = [path for path in (source.curves, source.replay, source.test_episodes) if path.exists()]
-    own += [source.adapter / name for name in prompting_files({path.name for path in source.adapter.iterdir()})]
+    beside = prompting_files({path.name for path in source.adapter.iterdir()})
+    if not any(name in beside for name in VOCABULARIES):  # the base's, so that `AutoTokenizer` works on the repository
+        there = list_files(published.repo_id, published.commit)
+        encoding = [name for name in (TEMPLATE, *TOKENIZER_FILES) if name in there.sizes]
+        there.check_size(encoding)
+        own += [there.download(encoding) / name for name in encoding]
+    own += [source.adapter / name for name in beside]
     files = {path.name: path for path in own}
     for result in run.results:
         place, names = task_score(result)["folder"], (run_files.CONFIG, run_files.RESULTS, run_files.EPISODES, run_files.STEPS)
@@ -129,7 +133,7 @@ def stage_adapter(
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     (folder / "results.json").write_text(as_json(published_results(run, config, published)), encoding="utf-8")
     (folder / "README.md").write_text(render_adapter(run, repo_id, config, published, rollouts), encoding="utf-8")
-    return run
+    return run, published
 
 
 def read_adapter(folder: Path) -> tuple[Fetched, dict[str, Tensor]]:

@@ -33,20 +33,16 @@ class Base:
     license: Mapping[str, Any] = field(default_factory=dict)
     """The front matter about the licence: `license`, `license_name` and `license_link`, as far as its card has them."""
     built_in: bool = False
-    """Whether it is `pocket`."""
 
 
 def find_base(config: TrainConfig, given: str | None, trained_on: str = "", token: str | None = None) -> Base:
     """Finds where anyone can load the base that a run was trained on.
 
     Args:
-        config: configuration of the run.
         given: `USER/NAME[@revision]` of a repository that holds a local base.
         trained_on: commit of the base, or hash of its folder, as the run recorded it; may be empty.
-        token: for the Hub.
 
-    Raises:
-        UserError: the base is on this machine only, or the given repository holds other weights.
+    Raises `UserError` if the base is on this machine only, or the given repository holds other weights.
     """
     folder = Path(located(config.model))
     if local := is_folder(folder):
@@ -89,28 +85,29 @@ def _is_same(file: Path, there: RepoFile) -> bool:
         return hashlib.file_digest(content, "sha256").hexdigest() == there.lfs.sha256
 
 
-def push_base(repo_id: str, **where: Unpack[Where]) -> Pushed:
-    """Publishes the built-in base with its card, in one commit, so that others can load adapters trained on it."""
+def push_base(repo_id: str, *, adapter: str | None = None, **where: Unpack[Where]) -> Pushed:
+    """Publishes the built-in base, in one commit, so that others can load adapters trained on it; the card links to `adapter`."""
     target = Target(repo_id=repo_id, **where)
     with TemporaryDirectory() as folder:
-        stage_base(repo_id, Path(folder))
+        stage_base(repo_id, Path(folder), adapter=adapter)
         return upload(Path(folder), target, message="The built-in base of msgrpo_hub", marker="scores.json")
 
 
-def stage_base(repo_id: str, folder: Path) -> None:
+def stage_base(repo_id: str, folder: Path, *, adapter: str | None = None) -> None:
     """Writes the content of the built-in base's repository into a folder."""
-    check_repo_id(repo_id)
+    for name in filter(None, (repo_id, adapter)):
+        check_repo_id(name)
     for path in sorted(pocket_path().iterdir()):
         if path.suffix in (".safetensors", ".json", ".jinja", ".model"):
             (folder / path.name).write_bytes(path.read_bytes())
     (folder / "replay.svg").write_bytes((adapters_path() / "lake.svg").read_bytes())
-    (folder / "README.md").write_text(render_base(repo_id), encoding="utf-8")
+    (folder / "README.md").write_text(render_base(repo_id, adapter), encoding="utf-8")
 
 
-def render_base(repo_id: str) -> str:
+def render_base(repo_id: str, adapter: str | None = None) -> str:
     """The README of the built-in base, from the one in the package."""
     about = ModelCard.load(pocket_path() / "README.md")
     introduction, _, rest = about.text.strip().partition("\n## ")
     title, _, introduction = introduction.partition("\n")
     text = {"title": title, "introduction": introduction.strip(), "rest": f"## {rest}"}
-    return render("base.md.jinja", about.data, repo_id=repo_id, **text)
+    return render("base.md.jinja", about.data, repo_id=repo_id, adapter=adapter, **text)

@@ -44,20 +44,12 @@ def as_text(value: object) -> str:
 
 
 def as_code(value: object) -> str:
-    """A value as a code span, also in a table.
-
-    >>> print(as_code("a`b|c"))
-    `a'b\\|c`
-    """
+    """A value as a code span, also in a table."""
     return f"`{plain(str(value)).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
 def linked(source: str, revision: str | None) -> str:
-    """A model with its commit; a link if the model is a repository.
-
-    >>> linked("ada/lake", "0123456789abcdef")
-    '[ada/lake](https://huggingface.co/ada/lake/tree/0123456789abcdef) at 0123456789ab'
-    """
+    """A model with its commit; a link if the model is a repository."""
     if not revision:
         return as_text(source)
     is_repository = re.fullmatch(r"[\w.-]+/[\w.-]+", source, re.ASCII) and re.fullmatch(r"\w+", revision, re.ASCII)

@@ -50,15 +50,11 @@ def push_state(folder: Path, repo_id: str, names: Collection[str], message: str,
     """Makes a private repository, created if missing, hold these files and folders of a run.
 
     Args:
-        folder: the folder of the run.
-        repo_id: `USER/NAME`.
         names: files, and folders that end in `/`. If the run's folder lacks one, the push removes it from the repository.
-        message: title of the commit.
         below: the folder of the repository that gets them; empty for the top.
 
     Raises:
-        UserError: the repository is public or holds something else, another machine has gone on with the run, a file must not
-            leave this machine, or the Hub refuses.
+        UserError: the repository is public or holds something else, another machine continued the run, or as for `upload`.
     """
 
     def current(head: str, there: Mapping[str, RepoFile]) -> Files:
@@ -96,10 +92,9 @@ def _with_public_base(settings_file: Path) -> bytes:
 
 
 def fetch_state(repo_id: str, folder: Path, names: Collection[str], *, below: str = "") -> bool:
-    """Fetches `names` as `push_state` pushed them, without tasks of an evaluation that have results here.
+    """Fetches `names` as `push_state` pushed them, without tasks that have results here, and returns whether it fetched any.
 
-    Returns whether it fetched any; the repository may be missing. Each copy is atomic. `config.toml` and results arrive
-    last, so that a kill leaves nothing that counts as a run or a task.
+    Each copy is atomic. `config.toml` and results arrive last, so that a kill leaves nothing that counts as a run or a task.
     """
     with hub_errors(repo_id):
         commit, there = Target(repo_id=repo_id).read(may_be_missing=True)
@@ -133,7 +128,6 @@ class HubCheckpoints(Callback):
     A push that fails between start and end is logged, and the next one tries again.
 
     Args:
-        repo_id: `USER/NAME` of the repository.
         minutes: between two pushes; 0 pushes after every update.
         fetch: resume the run in the repository if the folder has none.
     """
@@ -179,10 +173,7 @@ class HubCheckpoints(Callback):
 
 
 def push_evaluation(folder: Path, repo_id: str) -> None:
-    """Keeps the finished tasks in the folder of `msgrpo eval` in a private repository.
-
-    A task with a log beside its results is unfinished, because a server failed.
-    """
+    """Keeps the finished tasks of `msgrpo eval` in a private repository; one with a log beside its results is unfinished."""
     finished = [path.parent for path in files_below(folder, RESULTS) if not path.with_name(LOG).exists()]
     names = [f"{task.relative_to(folder).as_posix()}/" for task in finished]
     push_state(folder, repo_id, names, f"{len(names)} tasks", below=EVALUATED)

@@ -1,10 +1,7 @@
 """Exports results for model cards on the Hub: `model-index` and `.eval_results/`.
 
-Both come from a leaderboard, whose runs have just been replayed. Only published models are exported, since others cannot look
-up scripted players and local models.
-
-`model-index` is part of a model card's front matter. `.eval_results/` is the Hub's newer form. It refers to a benchmark dataset
-registered with the Hub, so it is written only for an id that the user gives.
+Both come from a leaderboard, and only published models have them. `model-index` is part of a model card's front matter.
+`.eval_results/`, the newer form, refers to a benchmark dataset registered with the Hub, so the user gives its id.
 """
 
 from __future__ import annotations
@@ -38,13 +35,11 @@ def write_exports(board: Leaderboard, folder: Path, *, benchmark_id: str | None 
     """Writes the results of every model on a leaderboard for its card, and returns the files.
 
     Args:
-        board: the leaderboard.
         folder: gets `models/<player>/<commit>/model-index.yaml`.
         benchmark_id: `USER/NAME` of a benchmark dataset registered with the Hub, for `.eval_results/` beside it, which
             `hf upload` puts into the model's repository.
 
-    Raises:
-        UserError: the leaderboard has no published model, or the folder cannot be written to.
+    Raises `UserError` if the leaderboard has no published model, or the folder cannot be written to.
     """
     if benchmark_id:
         check_repo_id(benchmark_id)

@@ -1,7 +1,6 @@
 """Commands on the Hub's machines: `huggingface_hub.run_uv_job` runs `msgrpo` there, and its log is followed from here.
 
-A job runs `uv run --with PACKAGE --module msgrpo_hub …`. The package is a release, or a wheel that was uploaded to the run's
-private repository, which the job sees as a folder.
+A job runs `uv run --with PACKAGE --module msgrpo_hub …`: a release, or a wheel in the run's private repository.
 """
 
 from __future__ import annotations
@@ -34,19 +33,13 @@ class Job:
     """A command as it will run on the Hub."""
 
     arguments: tuple[str, ...]
-    """Of `msgrpo`."""
     state: str
-    """The private repository of the run."""
     hardware: JobHardwareInfo
-    """The machine with its price."""
     timeout: int
-    """Seconds after which an attempt is stopped."""
     attempts: int
-    """How often the Hub starts it at most."""
     packages: tuple[str, ...] = ()
     """Extras of the package, such as `quantized`."""
     others: tuple[str, ...] = ()
-    """Packages beside it."""
     several_processes: bool = False
     """Whether every GPU of the machine gets a process."""
 
@@ -85,10 +78,7 @@ def find_hardware(flavor: str) -> JobHardwareInfo:
 
 
 def submit(job: Job, secrets: Mapping[str, str], wheel: Path | None = None) -> JobInfo:
-    """Sends a job with its secret environment variables. Raises `UserError` if the Hub refuses it.
-
-    The wheel is uploaded under the hash of its content; None uses the release of this version.
-    """
+    """Sends a job with its secret variables and a wheel; None uses the release. Raises `UserError` if the Hub refuses it."""
     # 1) the package
     target, volumes = Target(repo_id=job.state, private=True), []
     name = "msgrpo-hub" + (f"[{','.join(job.packages)}]" if job.packages else "")

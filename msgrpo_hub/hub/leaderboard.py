@@ -35,7 +35,6 @@ RUNS = "results"
 _MOST_BYTES = 20 * 1024**3
 _PART = r"[A-Za-z0-9_+][A-Za-z0-9._+=-]{0,199}"
 _PLACE = re.compile(rf"{_PART}/{_PART}/{_PART}/[0-9a-f]{{16}}")
-"""`<player>/<commit>/<task>/<run hash>`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,6 @@ class Leaderboard:
     """The runs of a dataset at a commit, or of a folder."""
 
     source: str
-    """`USER/NAME`, or the folder."""
     commit: str
     """Empty for a folder."""
     results: tuple[Result, ...]
@@ -66,18 +64,13 @@ class Leaderboard:
 
 @checked
 def read_leaderboard(source: str | Path, *, revision: str | None = None, token: str | None = None) -> Leaderboard:
-    """Reads published results at one commit and replays each run.
+    """Reads published results at one commit and replays each run: lists those that replay, and why each other one does not.
 
     Args:
         source: `USER/NAME` of a dataset that `msgrpo push results` wrote, or a folder that `msgrpo eval` wrote.
         revision: a branch, a tag, a commit, or `refs/pr/N` of a pull request; None is main.
-        token: None uses the token of `hf auth login` or HF_TOKEN; a public dataset needs none.
 
-    Returns:
-        The runs that replay, and the reason for each that does not.
-
-    Raises:
-        UserError: the dataset does not exist, the Hub cannot be reached, or the folder has no runs.
+    Raises `UserError` if the dataset does not exist, the Hub cannot be reached, or the folder has no runs.
     """
     if is_folder(source):
         if revision is not None:

@@ -78,19 +78,14 @@ def push_results(
     """Adds the runs of a folder to a results dataset, in one commit.
 
     Args:
-        folder: the output folder of `msgrpo eval --output-dir`.
-        repo_id: `USER/NAME` of the dataset; created if missing.
-        commit_message: title of the commit.
         runs: the folders of the runs to push; None is all in `folder`.
         where: as for `Target`. A pull request holds runs only.
 
     Raises:
-        UserError: a run is incomplete or does not replay; the dataset has a different run with the same hash; a file must not
-            leave this machine; or the Hub refuses.
+        UserError: a run is incomplete or does not replay, the dataset has another run with its hash, or as for `upload`.
     """
     target = Target(repo_id=repo_id, kind="dataset", **where)
     own = _own_runs(Path(folder), runs)
-
     message = commit_message or f"Results of {', '.join(sorted({result.player for result in own.values()}))}"[:120]
     return upload(lambda head, there: _staged(own, target, head, there), target, message=message)
 

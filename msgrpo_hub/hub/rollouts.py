@@ -8,18 +8,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
+import pyarrow as pa
 from huggingface_hub import DatasetCardData, HfApi
 from huggingface_hub.hf_api import RepoFile
 from tqdm import tqdm
 
-from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, Message, PromptFormat
+from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION
 from msgrpo_hub.downloads.client import hub_errors, snapshot
 from msgrpo_hub.downloads.names import is_folder
 from msgrpo_hub.episode import Episode
@@ -35,9 +36,9 @@ from msgrpo_hub.hub.uploading import Files, Pushed, Target, Where, check_repo_id
 from msgrpo_hub.rendering.replay_svg import replay_svg
 from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import files_below
-from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, FORMAT, SCHEMAS
-from msgrpo_hub.storage.shards import ROWS, open_shard, read_table, shards
-from msgrpo_hub.storage.tables import Origin, Rollout, prompts_of, read_rollouts, tables
+from msgrpo_hub.storage.schema import COLUMNS, CONFIGS, EXAMPLES, FORMAT, SCHEMAS
+from msgrpo_hub.storage.shards import ROWS, open_shard, read_table, shards, write_table
+from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 from msgrpo_hub.training.callbacks import blocks
 from msgrpo_hub.training.run_folder import RunFolder
 
@@ -45,15 +46,23 @@ LARGEST = 20 * 1024**3
 """Largest download, in bytes."""
 
 _KEPT = 50  # episodes per player to select the picture from
-_SHARD = re.compile(r"(default|steps)/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
-"""Names of the files that are read; all others are ignored."""
+SFT = "sft"
+"""The configuration that trainers read: `prompt` and `completion` of the replies to imitate."""
+_SHARD = re.compile(rf"(default|steps|{SFT})/((?:train|validation|test)-[A-Za-z0-9-]+\.parquet)")
 
 Shard = tuple[str, Origin, Iterator[list[Rollout]]]
 """Episodes that become one file per configuration: its name, their origin, and the episodes, read in parts to bound memory."""
 
 
 @checked
-def push_rollouts(output_dir: str | Path, repo_id: str, *, commit_message: str | None = None, **where: Unpack[Where]) -> Pushed:
+def push_rollouts(
+    output_dir: str | Path,
+    repo_id: str,
+    *,
+    adapter: str | None = None,
+    commit_message: str | None = None,
+    **where: Unpack[Where],
+) -> Pushed:
     """Pushes the episodes of a run as a dataset, in one commit.
 
     Pushing the same episodes again makes no commit. A run may be pushed while it trains: complete blocks of updates are
@@ -61,10 +70,8 @@ def push_rollouts(output_dir: str | Path, repo_id: str, *, commit_message: str |
 
     Args:
         output_dir: of `msgrpo train --save-rollouts`, of `msgrpo eval`, or of both if the results are in the run's folder.
-        repo_id: `USER/NAME`; created if missing.
-        commit_message: title of the commit.
-        where: `private`, `revision`, `create_pr` and `token`, as for `Target`. A new dataset is private unless `private` is
-            False, unlike the Hub's default: publishing a model's replies should be a decision.
+        adapter: `USER/NAME` of the adapter that was trained on the episodes, for the card.
+        where: as for `Target`. Unlike the Hub's default, a new dataset is private unless `private` is False.
 
     Raises:
         UserError: the folder has no episodes; the repository holds something else; or the Hub refuses.
@@ -75,7 +82,7 @@ def push_rollouts(output_dir: str | Path, repo_id: str, *, commit_message: str |
         if target.private is None and not target.api.repo_exists(repo_id, repo_type="dataset"):
             target = replace(target, private=True)
     with TemporaryDirectory() as folder:
-        statistics = stage_rollouts(output_dir, repo_id, Path(folder))
+        statistics = stage_rollouts(output_dir, repo_id, Path(folder), adapter=adapter)
         files = files_in(Path(folder))
 
         def stage(_: str, there: Mapping[str, RepoFile]) -> Files:
@@ -89,13 +96,15 @@ def push_rollouts(output_dir: str | Path, repo_id: str, *, commit_message: str |
         return upload(stage, target, message=message)
 
 
-def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statistics:
+def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path, *, adapter: str | None = None) -> Statistics:
     """Writes the dataset into a folder. Raises `UserError` as `push_rollouts` does."""
-    check_repo_id(repo_id)
+    for given in filter(None, (repo_id, adapter)):
+        check_repo_id(given)
     statistics = Statistics()
     for name, origin, parts in tqdm(_shards_of(Path(output_dir)), desc="replaying", unit="shard", disable=None):
         with ExitStack() as stack:
-            files = {}
+            files, good = {}, []
+            (folder / SFT).mkdir(exist_ok=True)
             for config in CONFIGS:
                 (folder / config).mkdir(exist_ok=True)
                 files[config] = stack.enter_context(open_shard(folder / config / f"{name}.parquet", SCHEMAS[config]))
@@ -108,14 +117,32 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path) -> Statis
                     ) from error
                 for config, table in written.items():
                     files[config].write_table(table, row_group_size=ROWS)
+                good.append(examples(written["steps"]))
                 statistics.add(origin, rollouts)
+        if (table := pa.concat_tables(good)).num_rows:  # `datasets` reads no empty file
+            write_table(table, folder / SFT / f"{name}.parquet")
+            statistics.examples.add(origin.split)
     chosen = statistics.chosen()
     prompt_format = PROMPT_FORMATS.get(chosen[0][1].prompt_format, THINK_ACTION)
     shown = [(name, rollout.episode) for name, rollout in chosen]
     picture = replay_svg(make_game(shown[0][1].game_id), shown, prompt_format)
     (folder / "replay.svg").write_text(picture, encoding="utf-8")
-    (folder / "README.md").write_text(render_rollouts(repo_id, statistics), encoding="utf-8")
+    (folder / "README.md").write_text(render_rollouts(repo_id, statistics, adapter), encoding="utf-8")
     return statistics
+
+
+def examples(steps: pa.Table) -> pa.Table:
+    """The replies to imitate, for TRL: of selected episodes with a positive advantage, or of successful ones."""
+    rows = steps.select(["prompt", "reply", "action", "success", "selected", "advantage"]).to_pylist()
+    good = (row for row in rows if (row["success"] if row["selected"] is None else row["selected"] and row["advantage"] > 0))
+    return pa.Table.from_pylist(
+        [
+            {"prompt": row["prompt"], "completion": [{"role": "assistant", "content": row["reply"]}]}
+            for row in good
+            if row["prompt"] and row["action"]
+        ],
+        schema=EXAMPLES,
+    )
 
 
 def _shards_of(folder: Path) -> list[Shard]:
@@ -163,6 +190,8 @@ class Statistics:
     episodes: int = 0
     tallies: dict[tuple[Origin, str], dict[str, float]] = field(default_factory=dict)
     """(origin, game) → sums over the episodes by name, and the last update."""
+    examples: set[str] = field(default_factory=set)
+    """Splits with replies to imitate."""
     kept: dict[str, dict[int, Rollout]] = field(default_factory=lambda: defaultdict(dict))
     """Player → seed → the first episode from it, in the first game."""
 
@@ -198,14 +227,15 @@ class Statistics:
         return [(worst, one[seed]), (best, other[seed])]
 
 
-def render_rollouts(repo_id: str, statistics: Statistics) -> str:
+def render_rollouts(repo_id: str, statistics: Statistics, adapter: str | None = None) -> str:
     """The README of a rollout dataset."""
     games = sorted({game for _, game in statistics.tallies})
     there = {origin.split for origin, _ in statistics.tallies}
     splits = [split for split in ("train", "validation", "test") if split in there]
     configs = []
-    for config in CONFIGS:
-        files = [{"split": split, "path": f"{config}/{split}-*.parquet"} for split in splits]
+    for config in (*CONFIGS, *([SFT] if statistics.examples else [])):
+        with_rows = [split for split in splits if config != SFT or split in statistics.examples]
+        files = [{"split": split, "path": f"{config}/{split}-*.parquet"} for split in with_rows]
         configs.append({"config_name": config, **({"default": True} if config == "default" else {}), "data_files": files})
     metadata = DatasetCardData(
         license="apache-2.0",
@@ -215,7 +245,6 @@ def render_rollouts(repo_id: str, statistics: Statistics) -> str:
         tags=["msgrpo", "text-games", "reinforcement-learning", *games],
         configs=configs,
     )
-    first = [tally for (origin, _), tally in statistics.tallies.items() if origin.split == splits[0]]
     return render(
         "rollouts.md.jinja",
         metadata,
@@ -225,7 +254,7 @@ def render_rollouts(repo_id: str, statistics: Statistics) -> str:
         games=games,
         splits=splits,
         shown=[name for name, _ in statistics.chosen()],
-        has_examples=any(tally["selected" if splits[0] == "train" else "success"] for tally in first),
+        adapter=adapter,
         columns=COLUMNS,
         format=FORMAT,
     )
@@ -242,13 +271,10 @@ def load_rollouts(
 
     Args:
         repo_or_path: `USER/NAME` on the Hub, a folder with a rollout dataset, or the folder of a run that saved its episodes.
-        split: `train`, `validation` or `test`; None reads all.
         revision: branch, tag or commit on the Hub; None is main. It is resolved first, so that all files are of one commit.
-        token: None uses the token of `hf auth login` or HF_TOKEN.
 
     Raises:
-        UserError: the dataset does not exist, has another format, is larger than `LARGEST`, or has an episode that does not
-            replay.
+        UserError: the dataset is missing, has another format, is larger than `LARGEST`, or an episode does not replay.
     """
     folder = Path(repo_or_path)
     if not is_folder(folder):
@@ -270,7 +296,8 @@ def _downloaded(repo_id: str, split: str | None, revision: str | None, token: st
     """Downloads the shards of one commit and no other files."""
     with hub_errors(repo_id):
         info = HfApi(token=token).dataset_info(repo_id, revision=revision, files_metadata=True)
-    sizes = {entry.rfilename: entry.size or 0 for entry in info.siblings or () if _SHARD.fullmatch(entry.rfilename)}
+    listed = {entry.rfilename: entry.size or 0 for entry in info.siblings or ()}
+    sizes = {name: size for name, size in listed.items() if _SHARD.fullmatch(name) and not name.startswith(SFT)}
     wanted = {name: size for name, size in sizes.items() if split in (None, Path(name).name.partition("-")[0])}
     if not wanted:
         what = f"no episodes of the split {split!r}" if sizes else "no rollouts"
@@ -278,32 +305,3 @@ def _downloaded(repo_id: str, split: str | None, revision: str | None, token: st
     if (size := sum(wanted.values())) > LARGEST:
         raise UserError(f"the rollouts in {repo_id!r} have {size} bytes: expected at most {LARGEST}; load one split")
     return snapshot(repo_id, str(info.sha), wanted, kind="dataset", token=token)
-
-
-class Example(TypedDict):
-    """One training example in TRL's format; the loss is on the completion only."""
-
-    prompt: list[Message]
-    completion: list[Message]
-
-
-@checked
-def supervised(
-    episodes: Iterable[Episode],
-    keep: Callable[[Episode], bool] = lambda episode: episode.success,
-    prompt_format: PromptFormat = THINK_ACTION,
-) -> list[Example]:
-    """Makes examples for supervised fine-tuning: `trl.SFTTrainer` takes a `Dataset` of them.
-
-    Args:
-        episodes: as returned by `load_rollouts`.
-        keep: selects the episodes to imitate, by default the successful ones. Replies without an action are left out.
-        prompt_format: the format that the episodes were played in.
-    """
-    return [
-        Example(prompt=prompt, completion=[{"role": "assistant", "content": step.completion.text}])
-        for episode in episodes
-        if keep(episode)
-        for step, prompt in zip(episode.steps, prompts_of(episode, prompt_format), strict=True)
-        if step.action is not None
-    ]

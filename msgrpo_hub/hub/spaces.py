@@ -28,13 +28,10 @@ def push_space(repo_id: str, *, adapter: str | None = None, hardware: str | None
     """Deploys the demo in one commit. Deploying the same version and adapter again makes no commit.
 
     Args:
-        repo_id: `USER/NAME` of the Space; created if missing.
         adapter: `USER/NAME[@revision]` of a public LoRA adapter, pinned to its commit. None uses the one in the package.
         hardware: for example `zero-a10g`. None uses the Hub's default for a new Space and keeps an existing Space as it is.
-        where: as for `Target`.
 
-    Raises:
-        UserError: the adapter is missing or private, or the Hub refuses, for example without a paid plan (402).
+    Raises `UserError` if the adapter is missing or private, or the Hub refuses, for example without a paid plan (402).
     """
     target = Target(repo_id=repo_id, kind="space", **where)
     known = [str(one.value) for one in SpaceHardware]

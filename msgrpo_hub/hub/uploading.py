@@ -9,7 +9,7 @@ import logging
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -20,6 +20,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from msgrpo_hub.downloads.client import hub_errors
+from msgrpo_hub.downloads.fetching import VOCABULARIES
 from msgrpo_hub.errors import UserError
 
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".h5", ".npy", ".npz")
@@ -45,6 +46,7 @@ class Where(TypedDict, total=False):
     revision: str | None
     create_pr: bool
     token: str | None
+    collection: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,8 @@ class Target:
     """Open a pull request instead of committing to main; repeating the push opens another one."""
     token: str | None = None
     """None uses the token of `hf auth login` or HF_TOKEN."""
+    collection: str | None = None
+    """The title or the slug of a collection that gets the repository; a missing title makes one for the repository's owner."""
 
     def __post_init__(self) -> None:
         check_repo_id(self.repo_id)
@@ -98,11 +102,7 @@ class Pushed:
 
 
 def check_repo_id(repo_id: str) -> str:
-    """Returns the name of a repository. Raises `UserError` unless it is `USER/NAME`.
-
-    >>> check_repo_id("ada/lake")
-    'ada/lake'
-    """
+    """Returns the name of a repository. Raises `UserError` unless it is `USER/NAME`."""
     try:
         validate_repo_id(repo_id)
         if "/" not in repo_id:
@@ -129,19 +129,17 @@ def upload(
     marker: str = "",
     replaces: Collection[str] = (),
     create: Mapping[str, Any] | None = None,
+    beside: Sequence[tuple[str, str]] = (),
 ) -> Pushed:
-    """Makes a repository hold some files, with at most one commit.
-
-    All files are checked first, so that a refused push creates neither a repository nor a branch.
+    """Makes a repository hold some files, with at most one commit, and none if a file must not leave this machine.
 
     Args:
         source: a folder, or a function that makes the files. The function is called again if another push comes first.
         target: the repository, created if missing.
-        message: title of the commit.
         marker: a file that identifies this kind of repository. A repository that has files but not the marker is refused.
         replaces: files, or folders with a final `/`, that the push owns, besides the subfolders of `source`. The push removes
             the owned files that it does not have.
-        create: further arguments of `HfApi.create_repo`.
+        beside: (kind, `USER/NAME`) of other repositories for the collection.
 
     Raises:
         UserError: a file must not leave this machine, or the Hub refuses.
@@ -188,6 +186,12 @@ def upload(
                 log.warning("%s has a new commit by another push: pushing onto the new head", repo)
         now = there if made.oid == head else target.read(made.oid)[1]
         private = bool(api.repo_info(repo, repo_type=kind).private)
+        if slug := target.collection:
+            if "/" not in slug:
+                owner = repo.partition("/")[0]
+                slug = api.create_collection(slug, namespace=owner, private=private, exists_ok=True).slug
+            for item_type, item in [(kind, repo), *beside]:
+                api.add_collection_item(slug, item, item_type, exists_ok=True)  # type: ignore[arg-type]
     before, after = ({path: entry.blob_id for path, entry in tree.items()} for tree in (there, now))
     changed = {path for path, _ in before.items() ^ after.items()} - {".gitattributes"}
     return Pushed(
@@ -228,7 +232,7 @@ def check_files(files: Files, token: str | None = None) -> None:
         if name.endswith(PICKLED):
             raise UserError(f"{name!r} is not pushed, because loading it can run code: expected .safetensors")
         content = file if isinstance(file, bytes) else file.read_bytes()
-        local = local_path(content) if name.endswith(_TEXT) else ""
+        local = local_path(content) if name.endswith(_TEXT) and name not in VOCABULARIES else ""  # tokens may look like paths
         if secret := "a token" if re.search(tokens, content) else f"a path of this machine ({local}…)" if local else "":
             raise UserError(f"{name!r} is not pushed because it contains {secret}: remove it from the run's files and push again")
 

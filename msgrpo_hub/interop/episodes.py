@@ -29,13 +29,10 @@ def start_play(
     """Starts an episode, by default on a training board.
 
     Args:
-        game: the rules.
-        prompt_format: how prompts are rendered and replies are parsed.
         seed: the seed of the start; None samples one. If its board belongs to another split, the start is the split's episode
             `seed`.
         member: the seed of the dynamics, such as slips and spawns. None samples one, so that the episodes of a group, which
             share their seed, do not share their dynamics.
-        split: the split of the board.
     """
     seed = episode_seed(game.id, split, random.getrandbits(31)) if seed is None else seed_in(game, seed, split)
     start = game.initial_state(stream(seed, "initial_state"))

@@ -1,9 +1,9 @@
 """A suite's task for Inspect (`inspect-ai`): the episodes and the scores of `msgrpo eval`, run and logged by `inspect eval`.
 
     inspect eval msgrpo_hub/text_game -T game=Snake-Standard-v1 --model openai/gpt-5-mini
+    LOCAL_BASE_URL=http://localhost:8000/v1 LOCAL_API_KEY=none inspect eval msgrpo_hub/text_game --model openai-api/local/MODEL
 
-Each sample is a board of the suite. Inspect's epochs are our repeats: epoch 1 is member 0 of the board's seed. Every turn is a
-separate request with its own seed. Importing this module needs the package inspect-ai.
+Each sample is a board of the suite. Inspect's epochs are our repeats: epoch 1 is member 0 of the board's seed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ _DEFAULTS = PlayerSettings()
 
 @task  # type: ignore[untyped-decorator]
 def text_game(game: str = "FrozenLake-NotSlippery-v1", suite: str = "standard") -> Task:
-    """One task of a suite, on the suite's boards. Temperature and token limit default to the values of `msgrpo eval`.
-
-    Args:
-        game: the id of one of the suite's games.
-        suite: the name of a suite, or the path of a TOML file.
-    """
+    """A game of a suite (a name, or the path of a TOML file), on its boards. Sampling defaults to that of `msgrpo eval`."""
     chosen = load_suite(suite)
     if game not in chosen.tasks:
         raise unknown("game", game, chosen.tasks)
@@ -91,8 +86,7 @@ def episode_score() -> Scorer:
 def completion_of(output: ModelOutput) -> Completion:
     """A reply of Inspect as ours, with its thoughts in front, which Inspect takes out of the text.
 
-    Raises:
-        RuntimeError: the server gave no reply, or stopped for an unknown reason. Inspect then marks the sample as failed.
+    Raises `RuntimeError` if there is no reply, or it stopped for an unknown reason; Inspect then marks the sample as failed.
     """
     message, usage = output.message, output.usage
     parts = message.content if isinstance(message.content, list) else []

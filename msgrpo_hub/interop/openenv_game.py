@@ -60,13 +60,11 @@ class OpenEnvState:
     """The seeds and actions of an episode, and the server's last observation."""
 
     seed: int
-    """For the environment's reset."""
     member: int | None
-    """Also for its reset, if it separates dynamics from the start; None before the first turn."""
+    """For the environment's reset, like the seed, if it separates dynamics from the start; None before the first turn."""
     sent: tuple[str, ...]
     """The actions so far. A reply without an action is not sent."""
     turn: int
-    """The number of replies so far."""
     observation: str
     ended: bool = False
     success: bool = False
@@ -82,15 +80,12 @@ class OpenEnvGame(Game):
     """
 
     id: str
-    """The versioned id."""
     base_url: str
     """The address of the running server, such as `http://localhost:8000`."""
     actions_sent: Mapping[str, Mapping[str, Any]]
     """The name of each action, and the fields that are sent for it."""
     horizon: int
-    """Turns after which an episode is truncated."""
     instructions: str
-    """The task in a sentence or two."""
     _: KW_ONLY
     told: tuple[str, ...] = ()
     """The rules, without the number of turns."""
@@ -113,9 +108,7 @@ class OpenEnvGame(Game):
     _open: dict[tuple[Any, ...], Any] = field(init=False, repr=False, default_factory=dict)
     """(seed, member, actions) → the client whose episode is there; the last is needed last."""
     _idle: list[Any] = field(init=False, repr=False, default_factory=list)
-    """Clients without an episode."""
     _limit: int = field(init=False, repr=False, default=_MOST)
-    """The clients that the server allows."""
     _rollouts: int = field(init=False, repr=False, default=0)
     _lock: Any = field(init=False, repr=False, default_factory=threading.RLock)
 
@@ -241,10 +234,9 @@ class OpenEnvGame(Game):
     safe_actions = legal_actions
 
     def recorded_states(self, episode: Episode) -> list[OpenEnvState]:
-        """The states of a stored episode as far as its record shows them; the last observation is not recorded.
+        """The states of a stored episode; the last observation is not recorded.
 
-        Raises:
-            ValueError: the record has an end or a reward that the game cannot give.
+        Raises `ValueError` if the record has an end or a reward that the game cannot give.
         """
         turns, (low, high) = len(episode.steps), self.reward_range
         has_end = turns and episode.truncated != episode.terminated and (turns == self.horizon or episode.terminated)

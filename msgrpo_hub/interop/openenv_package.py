@@ -27,20 +27,16 @@ FILES = (
 )
 """The parts of this package that the server needs."""
 REQUIREMENTS = ("gymnasium>=1.0", "numpy>=1.26", "openenv>=0.10,<0.11")
-"""Its requirements, as in pyproject.toml."""
 
 
 def push_env(repo_id: str, *, game: str, **where: Unpack[Where]) -> Pushed:
     """Pushes a game as an environment in one commit. Pushing the same version and game again makes no commit.
 
     Args:
-        repo_id: `USER/NAME` of the Space; created if missing.
         game: the id of a game of this package, or of a variant.
         where: as for `Target`; a Space runs its branch main.
 
-    Raises:
-        UserError: the game is unknown or not of this package, or the Hub refuses. If it asks for a paid plan (402), the
-            message says where else the environment runs.
+    Raises `UserError` if the game is unknown or not of this package, or the Hub refuses, for example without a paid plan.
     """
     target = Target(repo_id=repo_id, kind="space", **where)
     with TemporaryDirectory() as folder:

@@ -1,11 +1,9 @@
 """TRL's two sockets, tested with TRL 1.16: `trl_rollout` for any model that we play, `trl_environment` for tool calls.
 
 `trl_rollout` gives `GRPOTrainer(rollout_func=...)` one row per episode: one of its steps, sampled uniformly, with its prompt, its
-reply and the return of the whole episode, which the paper credits to every step. TRL computes the advantages. Its gradient is an
-unbiased sample of the gradient of all steps, each weighted by 1 / (steps of its episode).
-
-`trl_environment` gives `GRPOTrainer(environment_factory=...)` an environment with one tool, `play`, for the whole reply.
-The model keeps its conversation. TRL needs a chat template that it knows and that has tools.
+reply and the return of the whole episode. TRL computes the advantages. Its gradient is an unbiased sample of the gradient of all
+steps, each weighted by 1 / (steps of its episode). `trl_environment` gives `GRPOTrainer(environment_factory=...)` an environment
+with one tool, `play`, for the whole reply. The model keeps its conversation. TRL needs a chat template that it knows, with tools.
 """
 
 from __future__ import annotations
@@ -38,14 +36,7 @@ OVER = "The game is over."
 
 @checked
 def rollout_dataset(game: str, episodes: Count, *, split: Split = "train", run: Seed = 0) -> Dataset:
-    """The starts of a split as rows for `trl_rollout`, which gets only their prompt: `GAME#SEED#SPLIT`.
-
-    Args:
-        game: the id of a registered game.
-        episodes: the number of rows.
-        split: the split of the boards.
-        run: gives other starts to another run.
-    """
+    """The starts of a split as rows for `trl_rollout`, which gets only their prompt, `GAME#SEED#SPLIT`; a `run` has its own."""
     seeds = [episode_seed(game, split, index, run) for index in range(episodes)]
     return Dataset.from_list([{"prompt": f"{game}{_MARK}{seed}{_MARK}{split}"} for seed in seeds])
 
@@ -54,10 +45,7 @@ def rollout_dataset(game: str, episodes: Count, *, split: Split = "train", run: 
 def environment_dataset(
     game: str, episodes: Count, *, split: Split = "train", run: Seed = 0, prompt_format: PromptFormat = THINK_ACTION
 ) -> Dataset:
-    """The same starts as rows for `trl_environment`, with `prompt`, `seed` and `split`. Arguments as for both.
-
-    TRL repeats each row for a group; its members share only the seed.
-    """
+    """The same starts as rows for `trl_environment`, which TRL repeats for a group; its members share only the seed."""
     rules = prompt_format.render(make_game(game), "", ())[0]["content"]
     prompt = [{"role": "system", "content": f"{rules}\n{HOW}"}, {"role": "user", "content": ""}]
     seeds = [episode_seed(game, split, index, run) for index in range(episodes)]
@@ -91,7 +79,6 @@ def trl_rollout(
 
     Args:
         format_penalty: taken from the return for each unparsed reply, as `TrainConfig.format_penalty`.
-        prompt_format: how prompts are rendered and replies are parsed.
         on_episodes: called with the episodes of each batch, in the order of its rows.
     """
     agents: list[LanguageModel] = []  # the trainer's model as a player; it notices changed weights

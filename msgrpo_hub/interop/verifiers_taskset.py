@@ -5,7 +5,6 @@ verifiers finds a taskset as a top-level module, such as `examples/msgrpo_games.
     PYTHONPATH=examples vf-eval msgrpo-games --env.taskset.game Snake-Standard-v1 --model MODEL --client.base-url URL
 
 Every turn is a separate request with its own prompt, through verifiers' interception server, so a trace has one branch a turn.
-Importing this module needs the package verifiers.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ class GameData(vf.TaskData):  # type: ignore[misc]
     game: str
     prompt_format: str
     seed: int
-    """The seed of the start."""
     member: int | None
     """The seed of the dynamics; None samples one for each rollout."""
 
@@ -52,7 +50,6 @@ class GameTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]
     suite: str = ""
     """The name of a suite, or the path of a TOML file, whose boards are played; by default training boards."""
     boards: int = 512
-    """The number of training boards."""
     repeats: int | None = None
     """Tasks per board, with members 0, 1, …, as for `msgrpo eval --repeats`. None: one task, whose rollouts
     have different members, so that a group shares its start and not its dynamics."""

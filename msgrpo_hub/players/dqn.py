@@ -24,15 +24,10 @@ from msgrpo_hub.games.game import planes
 Floats = npt.NDArray[np.float32]
 
 YOU = "@"
-"""The grid symbol of the player in every game."""
 
 
 def centred(game: Game, board: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The planes of a board with the player in the centre: the input of a Q-network.
-
-    Args:
-        game: the rules.
-        board: planes (K symbols, R rows, C columns), from `games.game.planes`.
+    """The planes of a board (K symbols, R rows, C columns) with the player in the centre: the input of a Q-network.
 
     Returns:
         Zeros and ones ((K − 1) · (2R − 1) · (2C − 1),): all planes except the player's, shifted. Off the board every plane is 0,
@@ -87,7 +82,6 @@ class Networks:
 
     folder: Path
     networks: Mapping[str, QNetwork]
-    """Game id → network."""
 
     def choose(self, game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG002
         """The action of highest Q; the first among equals."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib.metadata
+import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import entry_points
@@ -31,7 +33,7 @@ from msgrpo_hub.downloads.names import (
     without_secrets,
 )
 from msgrpo_hub.errors import UserError, unknown
-from msgrpo_hub.fields import Count, checked, misfit
+from msgrpo_hub.fields import Count, checked, imported, misfit, names_code
 from msgrpo_hub.games import Game, base_game
 from msgrpo_hub.models.load_options import LoadOptions, ReplyLength, Temperature, TopK, TopP
 from msgrpo_hub.players.dqn import load_dqn
@@ -44,6 +46,9 @@ VERSION = 1
 
 GROUP = "msgrpo_hub.players"
 """The entry point group for players of other packages: the player's name, and a callable that makes its policy."""
+
+OWN: dict[str, Callable[[], Policy]] = {}
+"""`module:object` → a callable that makes its policy, for the players that `import_player` imported."""
 
 ExpectedPrompts = Callable[[PromptFormat | None], Sequence[Prompt]]
 """A player's own prompt format, or None → long prompts of the games that it will play."""
@@ -77,9 +82,7 @@ class Kind:
     batched: bool = False
     """Whether it computes the replies of a batch together."""
     served: bool = False
-    """Whether a server computes its replies."""
     sampled: bool = False
-    """Whether it samples tokens, with a temperature and a limit."""
 
 
 KINDS: dict[str, Kind] = {
@@ -120,15 +123,15 @@ class _Named:
 
 
 class CodePlayer(_Named):
-    """A player that is no model: one of `SCRIPTED`, `dqn:FOLDER`, or one of another package, found by its entry point."""
+    """A player that is no model: one of `SCRIPTED`, `dqn:FOLDER`, or code of others, by entry point or `module:object`."""
 
     def policy(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Policy:  # noqa: ARG002
         if self.kind == "scripted":
             return ScriptedPolicy(SCRIPTED[self.name])
         if self.kind == "dqn":
             return load_dqn(self.name.removeprefix("dqn:"))
-        policy: Policy = entry_points(group=GROUP)[self.name].load()()
-        return policy
+        make: Callable[[], Policy] = OWN.get(self.name) or entry_points(group=GROUP)[self.name].load()
+        return make()
 
     def load(self, settings: PlayerSettings, expected_prompts: ExpectedPrompts | None = None) -> Player:
         policy, shown = self.policy(settings, expected_prompts), self.name
@@ -139,6 +142,10 @@ class CodePlayer(_Named):
             folder = Path(self.name.removeprefix("dqn:"))
             identity = {"kind": self.kind, "weights": content_hash(folder)}
             shown = f"dqn:{folder.name}" if folder.is_absolute() else self.name
+        elif self.name in OWN:  # the content of its file stands for a version
+            module = self.name.partition(":")[0]
+            source = Path(str(sys.modules[module].__file__)).read_bytes()
+            identity |= {"package": module, "version": hashlib.sha256(source).hexdigest()[:16]}
         else:
             package = entry_points(group=GROUP)[self.name].dist
             identity |= {"package": package.name, "version": package.version} if package else {"package": "", "version": ""}
@@ -252,22 +259,32 @@ class ModelPlayer(_Named):
 
 
 def find_player(name: str) -> CodePlayer | ServedPlayer | ModelPlayer:
-    """Parses the name of a player.
-
-    Raises:
-        UserError: the name is close to the name of a known player, but not equal.
-    """
+    """Parses the name of a player. Raises `UserError` if it is close to a known name, but not equal."""
     if name in SCRIPTED:
         return CodePlayer(name, "scripted")
     prefix, separator, _ = name.partition(":")
     if separator and prefix in ("dqn", "endpoint", "provider"):
         return CodePlayer(name, "dqn") if prefix == "dqn" else ServedPlayer(name, "endpoint")
-    if name in (packaged := entry_points(group=GROUP).names):
+    if name in OWN or name in (packaged := entry_points(group=GROUP).names):
         return CodePlayer(name, "entry point")
     names = [*SCRIPTED, POCKET, *built_in_adapters(), *packaged]
     if name not in names and difflib.get_close_matches(name, names, cutoff=0.8) and not exists(name):
         raise unknown("player", name, names)
     return ModelPlayer(name, "language model")
+
+
+def import_player(name: str) -> None:
+    """Imports a player `module:object` that was typed on this machine; any other name is left alone. Names of others never are.
+
+    The object is a policy, a function without arguments that makes one, or a function (game, state, rng) that chooses an action.
+    """
+    if not names_code(name) or exists(name):
+        return
+    player = imported("player", name)
+    parameters = len(inspect.signature(player).parameters) if callable(player) else -1
+    if not hasattr(player, "complete") and parameters not in (0, 3):
+        raise UserError(f"the player {name!r} is no policy: expected `complete(prompts, rngs)`, or a function (game, state, rng)")
+    OWN[name] = player if parameters == 0 else lambda: ScriptedPolicy(player) if parameters == 3 else player
 
 
 def can_play(name: str, game: Game) -> bool:
@@ -289,13 +306,12 @@ def identify(name: str, settings: PlayerSettings, expected_prompts: ExpectedProm
 
     Args:
         name: a scripted player, `pocket`, a built-in adapter such as `lake`, a Hub id or a folder (base or LoRA adapter,
-            `@revision` allowed), `base+adapter`, `dqn:FOLDER`, `endpoint:URL#MODEL`, `provider:NAME/MODEL`, or a player of
-            another package.
+            `@revision` allowed), `base+adapter`, `dqn:FOLDER`, `endpoint:URL#MODEL`, `provider:NAME/MODEL`, a player of
+            another package, or a `module:object` that `import_player` imported.
         settings: how a model plays; other players ignore them.
         expected_prompts: gives the prompts that a language model's context is checked for before its weights are loaded.
 
-    Raises:
-        UserError: no player of this name can be found.
+    Raises `UserError` if there is no such player.
     """
     return replace(find_player(name).load(settings, expected_prompts), prompt_format=settings.chosen_format)
 

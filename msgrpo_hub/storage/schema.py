@@ -77,7 +77,6 @@ STEP_COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "log_probs": (pa.list_(_F), "log-probability of each token under the distribution that it was sampled from"),
     "entropies": (pa.list_(_F), "entropy of that distribution, in nats"),
 }
-"""Columns of the configuration `steps`."""
 
 COLUMNS = dict(zip(CONFIGS, (EPISODE_COLUMNS, STEP_COLUMNS), strict=True))
 SCHEMAS = {
@@ -85,3 +84,5 @@ SCHEMAS = {
     for config, columns in COLUMNS.items()
 }
 """Configuration → its columns, with the version of the format."""
+EXAMPLES = pa.schema([("prompt", _MESSAGES), ("completion", _MESSAGES)])
+"""Columns of examples for supervised fine-tuning, as TRL names them."""

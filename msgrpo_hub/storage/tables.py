@@ -28,9 +28,7 @@ class Rollout:
     prompt_format: str = THINK_ACTION.name
     update: int | None = None
     advantage: float | None = None
-    """A_j of the episode in its group."""
     step_advantages: tuple[float, ...] | None = None
-    """Advantage of each step from the credit."""
     selected: bool | None = None
 
 

@@ -74,11 +74,13 @@ def test_a_finished_run_is_shown_again_without_training(msgrpo: Command, finishe
     assert hashes(finished_run) == before
 
 
-def test_every_command_is_the_same_as_a_module_and_as_a_script() -> None:
+def test_every_command_is_the_same_as_a_module_and_as_a_script_which_names_its_file_if_no_path_leads_there() -> None:
     commands = [[Path(sys.executable).with_name("msgrpo")], [sys.executable, "-m", "msgrpo_hub"]]
-    one, two = (subprocess.run([*command, "play", LAKE, "--seed", "5"], capture_output=True, text=True) for command in commands)
+    plays = ["play", LAKE, "--seed", "5"]
+    one, two = (subprocess.run(way + plays, env={"PATH": "/nowhere"}, capture_output=True, text=True) for way in commands)
     assert one.returncode == two.returncode == 0
     assert one.stdout == two.stdout != ""
+    assert Path(one.stderr.split()[1]).samefile(commands[0][0])  # "Next: .venv/bin/msgrpo play …"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +93,7 @@ def test_the_flags_of_every_kind_reach_its_push(kind: str, monkeypatch: pytest.M
         return Pushed(repo_id="ada/x", url="", commit="", private=True, changed=())
 
     monkeypatch.setattr(function, push)
-    own = {name: SNAKE if name == "game" else "ada/y" for name in KINDS[kind].takes}
+    own = {name: SNAKE if name == "game" else "ada/y" for name in (*KINDS[kind].takes, "collection")}
     flags = [f"--{name}={value}" for name, value in own.items()]
     main(["push", kind, *(["run"] if KINDS[kind].folder else []), "ada/x", "--private", "--create-pr", "--revision=main", *flags])
     own = {"commit_message" if name == "message" else name: value for name, value in own.items()}

@@ -71,7 +71,6 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: training.TrainConfig(chat_template_kwargs=[]), "expected dict"),
     (lambda: training.train({}, "out"), "config = {}: expected TrainConfig"),
     (lambda: hub.load_rollouts("runs", split="tset"), "unknown|expected one of"),
-    (lambda: hub.supervised(3), "episodes = 3: expected Iterable"),
     (lambda: hub.push_adapter("run", 3), "repo_id = 3: expected str"),
     (lambda: stage_adapter(Path("none"), "ada/lake", Path("staged"), rollouts="no/such/name"), "no/such/name"),
     (lambda: hub.read_leaderboard(3), "source = 3: expected str or Path"),

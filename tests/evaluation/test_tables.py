@@ -73,7 +73,7 @@ def test_a_block_per_task_and_the_best_player_first(place: Path) -> None:
         assert len({len(line) for line in block[1:]}) == 1
     assert "luck-adjusted" in lake[1]
     assert "luck-adjusted" not in snake[1]
-    assert "1.000 [0.886, 1.000]  1.000 [0.886, 1.000]   1.00" in lake[3]
+    assert re.search(r"reward = success .*1\.000 \[0\.886, 1\.000\]   1\.00", " ".join(lake[1::2]))
     assert re.search(r"100% of \d+ ", lake[3])
 
 
@@ -194,11 +194,13 @@ def test_a_model_has_its_temperature_token_limit_prompt_format_and_engine(model:
 def test_one_model_at_two_temperatures_is_two_named_rows_in_every_table(model: Result, scripted: Result) -> None:
     runs = [model, played_with(model, temperature=0.25), scripted]
     board = Leaderboard(source="here", commit="", results=ranked(runs), refused={})
-    for text in (results_table(runs), as_markdown(board)):
-        rows = re.findall(r"^(?:\| )?(pocket \(temp[^)]*\)) .*?(\S+) [| ]*32 [| ]*think-action [| ]*(fast)", text, re.MULTILINE)
+    for text, shared in ((results_table(runs), ""), (as_markdown(board), r" \| 32 \| think-action \| fast \|")):
+        rows = re.findall(rf"^(?:\| )?(pocket \(temp[^)]*\)) .*?(\S+){shared}$", text, re.MULTILINE)
         assert len({name for name, *_ in rows}) == 2
-        assert {(temperature, engine) for _, temperature, engine in rows} == {("0.25", "fast"), ("1", "fast")}
+        assert {temperature for _, temperature in rows} == {"0.25", "1"}
         assert all(head in text for head in HEADS)
+    assert "\ntoken limit 32, prompt format think-action, engine fast\n" in results_table(runs)
+    assert max(map(len, results_table(runs).splitlines())) <= 150
     rows = as_rows(board)
     assert sorted(row["temperature"] for row in rows) == ["0.25", "1", "–"]
     assert len({row["player"] for row in rows}) == 3
@@ -217,7 +219,9 @@ def test_the_command_that_adds_a_row_has_the_settings_of_most_models_shown(model
     hostile = played_with(model, "evil:code", temperature="1;reboot", top_k="& reboot")
     hostile = replace(hostile, config=hostile.config | {"suite": "x; reboot"})
     command = eval_command([hostile], "runs/mine")
-    assert command == "msgrpo eval PLAYER --suite standard --max-new-tokens 32 --output-dir runs/mine"
+    first, second = command.splitlines()
+    assert first == f"msgrpo games {hostile.task} --suite --episodes {hostile.config['episodes']} --split test > mine.toml"
+    assert second == "msgrpo eval PLAYER --suite mine.toml --max-new-tokens 32 --output-dir runs/mine"
 
 
 # ---- doing nothing can score

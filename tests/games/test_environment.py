@@ -91,5 +91,7 @@ def test_a_step_before_reset_and_a_wrong_action_are_refused() -> None:
 
 
 def test_make_finds_the_games_in_a_fresh_process() -> None:
-    program = "import gymnasium; e = gymnasium.make('msgrpo_hub.games.environment:msgrpo_hub/Snake-Standard-v1'); e.reset(seed=0)"
-    subprocess.run([sys.executable, "-W", "error", "-c", f"{program}; e.step(0)"], check=True)
+    place = "msgrpo_hub.games.environment:msgrpo_hub/Snake-Solo-reflected-v1"
+    program = f"import gymnasium; e = gymnasium.make('{place}'); e.reset(seed=0); e.step(0); print(e.unwrapped.game.id)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "Snake-Solo-v1:reflected\n"

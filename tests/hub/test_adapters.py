@@ -23,7 +23,7 @@ warm = LOADS_MODELS
 
 PUSHED = {
     *("README.md", "adapter_config.json", "adapter_model.safetensors", "config.toml", "curves.png", "msgrpo.json"),
-    *("replay.svg", "results.json", "test_episodes.parquet"),
+    *("replay.svg", "results.json", "test_episodes.parquet", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json"),
 }
 
 
@@ -48,10 +48,17 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_an_adapter_is_one_commit_with_card_and_results_and_again_none(loopback: Loopback, trained: Path, base: str) -> None:
-    repo = loopback.repository()
+def test_an_adapter_is_one_commit_with_card_and_results_as_a_dry_run_shows_and_again_none(
+    loopback: Loopback, trained: Path, base: str, tmp_path: Path
+) -> None:
+    repo, folder = loopback.repository(), tmp_path / "dry"
+    command = ("push", "adapter", trained, repo, "--base", base, "--dry-run", folder, "--json")
+    assert json.loads(loopback.owner.attempt(msgrpo, *command).out) == {"folder": str(folder), "files": sorted(PUSHED)}
+    assert "expected a new or an empty folder" in refused(loopback.owner.attempt(msgrpo, *command))
+    assert ("model", repo) not in loopback.hub.repositories
     pushed, again = (loopback.owner.call(push_adapter, trained, repo, base=base, private=True) for _ in "12")
-    assert set(loopback.files(repo)) == set(pushed.changed) == PUSHED
+    assert set(pushed.changed) == PUSHED
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == loopback.files(repo)
     assert loopback.commits(repo) == [f"Adapter for {LAKE}, step 1", "initial commit"]
     assert (again.changed, again.commit) == ((), pushed.commit)
 
@@ -92,15 +99,20 @@ def test_eval_results_of_this_adapter_are_pushed_and_others_are_not(
     assert set(loopback.files(repo)) == PUSHED
 
 
-def test_a_dry_run_writes_exactly_what_a_push_sends(loopback: Loopback, trained: Path, base: str, tmp_path: Path) -> None:
-    repo, folder = loopback.repository(), tmp_path / "dry"
-    command = ("push", "adapter", trained, repo, "--base", base, "--dry-run", folder, "--json")
-    done = loopback.owner.attempt(msgrpo, *command)
-    assert json.loads(done.out) == {"folder": str(folder), "files": sorted(PUSHED)}
-    assert ("model", repo) not in loopback.hub.repositories
-    loopback.owner.call(push_adapter, trained, repo, base=base)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == loopback.files(repo)
-    assert "expected a new or an empty folder" in refused(loopback.owner.attempt(msgrpo, *command))
+def test_base_and_rollouts_link_to_the_adapter_and_a_collection_holds_the_three(
+    loopback: Loopback, saved: Path, evaluated: Path
+) -> None:
+    repo, base, lone, other = (loopback.repository(kind) for kind in ("model", "model", "dataset", "dataset"))
+    pushes = (("model", "base", base), ("dataset", "rollouts", evaluated, lone), ("dataset", "rollouts", saved, other))
+    for kind, *arguments in pushes:
+        done = loopback.owner.attempt(msgrpo, "push", *arguments, "--adapter", repo)
+        assert done.code == 0, done.err
+        assert f"[{repo}](https://huggingface.co/{repo})" in loopback.files(str(arguments[-1]), str(kind))["README.md"].decode()
+    for name in ("Lake", "ada/lake-0123456789abcdef01234567"):  # a title, or the slug
+        flags = ("--base", base, "--rollouts", other, "--collection", name)
+        assert loopback.owner.attempt(msgrpo, "push", "adapter", saved, repo, *flags).code == 0
+        [collection] = loopback.hub.collections.values()
+        assert [item["id"] for item in collection["items"]] == [repo, base, other]
 
 
 def test_training_can_push_when_it_is_done(loopback: Loopback, base: str, tmp_path: Path) -> None:
@@ -153,7 +165,7 @@ def test_no_path_token_or_user_name_is_pushed(loopback: Loopback, run: Path, bas
     secrets = ["zaphod", str(run), str(run.parent), str(pocket_path()), "hf_test", "my-base", str(Path.cwd()), "/tmp/", "/home/"]
     found = {secret for secret in secrets for content in everything if secret.encode() in content}
     assert found == set()
-    assert set(loopback.files(repo)) == {*PUSHED, "chat_template.jinja"}
+    assert set(loopback.files(repo)) == PUSHED
 
 
 # ---- adapters that cannot be used, and bases that others cannot load

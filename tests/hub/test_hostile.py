@@ -162,7 +162,11 @@ def test_without_an_attack_base_and_adapter_load_and_nothing_else_is_downloaded(
 ) -> None:
     beside = {"evil.py": CODE, "sitecustomize.py": CODE, "pytorch_model.bin": PICKLE, "training_args.bin": PICKLE}
     beside |= {"adapter_model.bin": PICKLE, "onnx/model.safetensors": b"", "custom_generate/generate.py": CODE}
-    base = put_here(loopback, sound_base | beside)
+    changes = (
+        edit(CONFIG, auto_map={"AutoModelForCausalLM": "evil.M", "AutoConfig": "evil.C"}),  # code beside a known architecture
+        edit(TOKENIZER, auto_map={"AutoTokenizer": ["evil.T", None]}),
+    )
+    base = put_here(loopback, sound_base | beside, *changes)
     assert loopback.owner.call(open_model, base) == ("loaded", False)
     assert downloaded(loopback) == in_cache(loopback) == set(sound_base)
     own = {name: sound_base[name] for name in (TEMPLATE, "tokenizer.json", TOKENIZER)}
@@ -193,16 +197,6 @@ def test_a_template_and_a_tokenizer_beside_an_adapter_pass_the_same_checks(
     change, words, _ = BASES[attack]
     beside = {name: text for name, text in sound_base.items() if "token" in name or "template" in name}
     assert words in refusal(loopback, put_here(loopback, sound_adapter | beside, change))
-
-
-def test_code_beside_a_known_architecture_is_not_run(loopback: Loopback, sound_base: Files) -> None:
-    changes = (
-        edit(CONFIG, auto_map={"AutoModelForCausalLM": "evil.M", "AutoConfig": "evil.C"}),
-        edit(TOKENIZER, auto_map={"AutoTokenizer": ["evil.T", None]}),
-    )
-    repo = put_here(loopback, sound_base | {"evil.py": CODE}, *changes)
-    assert loopback.owner.call(open_model, repo) == ("loaded", False)
-    assert "evil.py" not in downloaded(loopback)
 
 
 class Huge(bytes):
@@ -257,16 +251,12 @@ def test_quantised_and_gguf_copies_are_answered_with_the_original_on_their_card(
 # ---- folders, and downloads that are whole
 
 
-def test_a_hostile_folder_is_refused_like_a_hostile_repository(loopback: Loopback, sound_base: Files, tmp_path: Path) -> None:
-    change, words, _ = BASES["weights elsewhere"]
-    files = dict(sound_base)
-    change(files)
-    assert words in refusal(loopback, str(write_files(tmp_path, files)))
-
-
-def test_an_adapter_in_a_folder_may_name_a_base_in_a_folder(
+def test_an_adapter_in_a_folder_may_name_a_base_in_a_folder_which_is_refused_like_a_repository(
     loopback: Loopback, sound_base: Files, sound_adapter: Files, tmp_path: Path
 ) -> None:
+    change, words, _ = BASES["weights elsewhere"]
+    change(hostile := dict(sound_base))
+    assert words in refusal(loopback, str(write_files(tmp_path, hostile)))
     files = dict(sound_adapter)
     settings(base_model_name_or_path=str(write_files(tmp_path / "base", sound_base)))(files)
     assert loopback.owner.call(open_model, str(write_files(tmp_path / "adapter", files))) == ("loaded", False)

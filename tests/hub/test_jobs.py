@@ -88,9 +88,15 @@ def test_a_dry_run_says_the_command_and_sends_nothing(ready: Loopback) -> None:
 def test_several_gpus_get_a_process_each_and_the_run_the_extras_that_it_needs(ready: Loopback) -> None:
     ready.owner.call(put, "ada/large", {"a.txt": b"1"})
     more = ["--model", "ada/large", "--load-in-4bit", "--report-to", "tensorboard", "--push-to-hub", "ada/lake"]
+    more += [
+        "--max-rows",
+        "512",
+        "--no-gradient-checkpointing",
+    ]  # defaults that a resumed run may change
     done = run(ready, TRAINING.replace("a10g-large", "a10g-largex4"), *more)
     assert done.code == 0, done.err
     command = spec(ready)["command"]
+    assert {"--max-rows=512", "--no-gradient-checkpointing"} <= {*command}
     assert command[2:6] == ["--with", f"msgrpo-hub[quantized]=={__version__}", "--with", "tensorboard"]
     first = command.index("--module")
     assert command[first : first + 5] == ["--module", "torch.distributed.run", "--nproc-per-node=4", "--module", "msgrpo_hub"]
@@ -116,13 +122,6 @@ def test_a_wheel_goes_to_the_private_repository_and_the_job_sees_it_as_a_file(re
         }
 
 
-def test_flags_that_a_resumed_run_may_change_are_sent_even_if_they_are_the_default(ready: Loopback, base: str) -> None:
-    typed = ["--max-rows", "512", "--report-to", "none", "--no-gradient-checkpointing"]
-    done = run(ready, TRAINING, *typed, "--base", base, "--push-to-hub", "ada/lake")
-    assert done.code == 0, done.err
-    assert {"--max-rows=512", "--report-to=none", "--no-gradient-checkpointing"} <= {*spec(ready)["command"]}
-
-
 def test_a_job_that_fails_ends_the_command_with_its_reason(loopback: Loopback) -> None:
     loopback.hub.runner = lambda _: 7
     done = run(loopback, EVALUATION, "--push-to-hub", "ada/board", "--attempts", "2")
@@ -144,6 +143,7 @@ def test_a_job_that_fails_ends_the_command_with_its_reason(loopback: Loopback) -
         (f"{EVALUATION} --push-to-hub ada/board --wheel gone.whl", "--wheel 'gone.whl': expected a wheel of msgrpo-hub"),
         (f"{EVALUATION} --push-to-hub ada/board --suite mine.toml", "--suite 'mine.toml' is a file of this machine"),
         (f"{EVALUATION} --push-to-hub ada/board --prompt-format mine:FORMAT", "'mine:FORMAT' is on this machine only"),
+        ("jobs eval moth:fly --flavor cpu-basic --push-to-hub ada/board", "'moth:fly' is on this machine only"),
         ("jobs eval @ --flavor cpu-basic --push-to-hub ada/board", "only: expected a player that the job can load"),
         (f"{EVALUATION.replace('cpu-basic', 'a10g-larg')} --push-to-hub ada/board", "did you mean 'a10g-large'?"),
         (f"{TRAINING} --push-to-hub ada/lake", "the base 'pocket' is on this machine only"),

@@ -68,18 +68,6 @@ def test_eval_pushes_what_it_has_played_and_nothing_else_of_its_folder(loopback:
     assert runs_in(loopback.files(repo, "dataset")) == {f"greedy/{TASKS[0]}"}
 
 
-def test_a_second_player_is_added_and_the_first_stays_untouched(loopback: Loopback, played: Path) -> None:
-    repo = loopback.repository("dataset")
-    loopback.owner.call(push_results, played / "random", repo)
-    before = loopback.files(repo, "dataset")
-    pushed = loopback.owner.call(push_results, played / "greedy", repo)
-    after = loopback.files(repo, "dataset")
-    assert {path for path in pushed.changed if not path.startswith("results/greedy/")} == MADE
-    assert {path for path in before if after[path] != before[path]} == MADE
-    shown = [(run["task"], run["player"]) for run in rows_of(loopback, repo)]
-    assert shown == [(task, player) for task in TASKS for player in ("greedy", "random")]
-
-
 def test_datasets_loads_one_row_per_run_without_a_login(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push_results, played / "random", repo, private=False)

@@ -101,13 +101,6 @@ def test_a_new_repository_has_the_requested_visibility_and_an_old_one_must_have_
     assert loopback.files(repo, kind) == SMALL
 
 
-def test_a_repository_of_another_kind_is_left_alone(loopback: Loopback) -> None:
-    repo = loopback.repository()
-    loopback.owner.call(put, repo, {"model.safetensors": b"1"})
-    assert "holds something else" in said(loopback.owner.attempt(push, SMALL, Target(repo_id=repo), marker="config.json"))
-    assert loopback.files(repo) == {"model.safetensors": b"1"}
-
-
 def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> None:
     repo, bobs = loopback.repository(), "bob/lake"
     loopback.stranger.call(create, bobs, private=True)
@@ -153,15 +146,11 @@ def test_files_that_must_not_leave_the_machine_are_refused(tmp_path: Path, name:
     (tmp_path / name).write_bytes(content)
     sources: tuple[Files, ...] = (files_in(tmp_path), {name: content})
     for files in sources:
+        check_files({"a.md": b"https://example.org/home/ada <g></tmp/> a/home/b hf_short", "tokenizer.json": b"~/.x"})  # harmless
         with pytest.raises(UserError) as refusal:
             check_files(files, "my-secret")
         assert words in str(refusal.value)
         assert "a1B2a1B2" not in str(refusal.value)
-
-
-@pytest.mark.parametrize("content", [b"https://example.org/home/ada", b"<g></tmp/>", b"a/home/b", b"hf_short", b""])
-def test_harmless_lookalikes_of_secrets_are_pushed(content: bytes) -> None:
-    check_files({"a.md": content})
 
 
 def test_a_refused_file_creates_neither_a_repository_nor_a_branch(loopback: Loopback) -> None:

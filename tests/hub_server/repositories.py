@@ -65,6 +65,31 @@ def info(ask: Ask) -> dict[str, Any]:
     return {key: value for key, value in described.items() if not wanted or key in ("id", *wanted)}
 
 
+@route("/api/collections", "POST")
+def create_collection(ask: Ask) -> JSONResponse:
+    ask.check_write()
+    body = ask.json()
+    slug = f"{body['namespace']}/{body['title'].lower()}-0123456789abcdef01234567"
+    status = 409 if slug in ask.hub.collections else 200
+    made = {"slug": slug, "title": body["title"], "private": body["private"], "owner": {"name": ask.user}, "items": []}
+    made |= {"lastUpdated": "2026-01-01T00:00:00.000Z", "position": 0, "theme": "blue", "upvotes": 0}
+    return JSONResponse(ask.hub.collections.setdefault(slug, made), status)
+
+
+@route("/api/collections/{namespace}/{name}")
+def collection(ask: Ask) -> Any:
+    return ask.hub.collections[f"{ask.part('namespace')}/{ask.part('name')}"]
+
+
+@route("/api/collections/{namespace}/{name}/items", "POST")
+def add_item(ask: Ask) -> JSONResponse:
+    ask.check_write()
+    found, item = collection(ask), ask.json()["item"]
+    there = item["id"] in [other["id"] for other in found["items"]]
+    found["items"] += [] if there else [{**item, "_id": item["id"], "position": len(found["items"])}]
+    return JSONResponse(found, 409 if there else 200)
+
+
 @route(REPOSITORY + "/super-squash/{ref}", "POST", need="write")
 def super_squash(ask: Ask) -> dict[str, Any]:
     repository, branch = ask.repository, f"refs/heads/{ask.part('ref')}"

@@ -129,6 +129,8 @@ USERS = {OWNER: "ada", READER: "ada", STRANGER: "bob"}
 class Hub:
     repositories: dict[tuple[str, str], Repository] = field(default_factory=dict)
     """By kind and id."""
+    collections: dict[str, Any] = field(default_factory=dict)
+    """By slug."""
     jobs: dict[str, Any] = field(default_factory=dict)
     """By id: `jobs.Job`."""
     runner: Any = None

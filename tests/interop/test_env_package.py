@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from msgrpo_hub.games.registry import LAKES
 from msgrpo_hub.hub.uploading import check_files, files_in
 from msgrpo_hub.interop.openenv_package import FILES, REQUIREMENTS, ROOMS, stage_env
 from tests.cli.suites import Run
@@ -62,11 +61,6 @@ def test_the_manifest_and_the_card_say_which_game_it_is_and_pass_the_checks_of_a
     assert "-2.0 to" in card
     assert {"Dockerfile", "README.md", "openenv.yaml", "pyproject.toml", "server/app.py"} <= files_in(folder).keys()
     check_files(files_in(folder))
-
-
-def test_variants_and_lakes_of_other_projects_are_staged(tmp_path: Path) -> None:
-    for number, game in enumerate((f"{GAME}:reflected", next(iter(LAKES)), "Taxi-Gymnasium-v1")):
-        stage_env("you/game", tmp_path / str(number), game=game)
 
 
 def test_a_dry_run_lists_the_files_and_a_push_without_a_game_says_so(run: Run, tmp_path: Path) -> None:

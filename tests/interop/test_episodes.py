@@ -72,9 +72,3 @@ def test_a_seed_of_another_split_is_the_number_of_an_episode() -> None:
     expected = [seed if own else episode_seed(LAKE.id, "train", seed) for seed, own in zip(seeds, trained, strict=True)]
     assert [start_play(LAKE, THINK_ACTION, seed=seed).seed for seed in seeds] == expected
     assert {split_of(LAKE, start_play(LAKE, THINK_ACTION).state) for _ in seeds} == {"train"}
-
-
-def test_a_group_shares_its_start_and_not_its_dynamics() -> None:
-    plays = [start_play(LAKE, THINK_ACTION, seed=1) for _ in range(20)]
-    assert len({play.state for play in plays}) == 1
-    assert len({play.member for play in plays}) == 20

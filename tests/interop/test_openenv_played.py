@@ -96,16 +96,13 @@ def test_an_environment_of_others_is_trained_on_evaluated_and_verified(
     command = [Path(sys.executable).with_name("openenv"), "init", "echo_env", "--output-dir", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True)
     served, game = serve("echo_env.server.app:app", tmp_path), "Echo-OpenEnv-v1"
-    site = tmp_path / "site" / "foreign-1.dist-info"
-    site.mkdir(parents=True)
-    (site / "METADATA").write_text("Metadata-Version: 2.1\nName: foreign\nVersion: 1\n")
-    (site / "entry_points.txt").write_text(f"[msgrpo_hub.games]\n{game} = foreign_game:game\n")
-    (site.parent / "foreign_game.py").write_text(ECHO.replace("URL", served.url))
-    monkeypatch.syspath_prepend(site.parent)
+    (tmp_path / "foreign_game.py").write_text(ECHO.replace("URL", served.url))
     monkeypatch.chdir(tmp_path)
     hash_of.cache_clear()
 
-    done = run("train", "--game", game, "--model", tiny_model, *TINY, "--output-dir", "runs/own", "--save-rollouts")
+    done = run(
+        "train", "--game", "foreign_game:game", "--model", tiny_model, *TINY, "--output-dir", "runs/own", "--save-rollouts"
+    )
     assert done.code == 0, done.err
     summary = json.loads(Path("runs/own/summary.json").read_text())
     assert summary["players"] == ["silent", "random", "random-safe", "base", "adapter"]

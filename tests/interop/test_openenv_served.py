@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -111,8 +109,3 @@ def test_a_wrong_call_gets_an_error_and_the_session_goes_on(client: Any, call: C
     assert words in str(caught.value) or "VALIDATION_ERROR" in str(caught.value)
     client.reset(seed=1)
     assert client.step({"reply": "<action>Up</action>"}).observation["metadata"]["action"] == "Up"
-
-
-def test_the_server_tells_its_game(served: Served) -> None:
-    with urllib.request.urlopen(f"{served.url}/metadata") as answer:
-        assert json.load(answer)["name"] == GAME

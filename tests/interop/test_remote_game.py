@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytest
 from msgrpo_hub.agent import ScriptedPolicy
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.scores import judged
-from msgrpo_hub.evaluation.suites import task_hash
-from msgrpo_hub.games import render_text, stream
+from msgrpo_hub.evaluation.suites import Suite, task_hash
+from msgrpo_hub.evaluation.tables import results_table
+from msgrpo_hub.games import registry, render_text, stream
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.games.seeds import Splits
 from msgrpo_hub.interop import openenv_game
@@ -229,6 +232,12 @@ def test_a_reward_that_rounding_took_out_of_the_range_is_its_bound_and_one_farth
     with pytest.raises(UserError, match=r"http://walk gave the reward -0\.100000001 for Left: expected -0.0999 to 1"):
         lefts(server.game(reward_range=(-0.0999, 1.0)))
     assert server.open == []
+
+
+def test_a_heading_has_no_boards_and_no_references_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.OWN, "Walk-v1", Server().game())
+    results = evaluate("random", Suite(name="walk", tasks=("Walk-v1",), episodes=3), tmp_path)
+    assert results_table(results).startswith("Walk-v1   3 test episodes\nThe rules of the game run elsewhere: ")
 
 
 def test_splits_and_the_task_hash_ask_no_server() -> None:

@@ -84,11 +84,6 @@ def test_a_network_by_hand_plays_what_it_says(tmp_path: Path) -> None:
     assert choose(game, LakeState(2, ((1, 0),)), np.random.default_rng()) == "Right"
 
 
-def test_a_game_without_weights_names_the_games_of_the_folder(trained: tuple[Any, Path]) -> None:
-    with pytest.raises(UserError, match=f"no DQN for Snake-Solo-v1.*expected one of {GAME}"):
-        play_episodes(make_game("Snake-Solo-v1"), load_dqn(trained[1]), [(0, 0)])
-
-
 @pytest.mark.parametrize("shapes", [None, "text", "bfloat16", [], [(2, 3), (4, 5)], [(2, 3, 4)]], ids=str)
 def test_a_folder_or_file_without_a_network_is_refused(shapes: Any, tmp_path: Path) -> None:
     path = tmp_path / f"{GAME}.safetensors"
@@ -106,10 +101,12 @@ def test_a_folder_or_file_without_a_network_is_refused(shapes: Any, tmp_path: Pa
     assert "\n" not in str(caught.value)
 
 
-def test_a_network_for_another_board_is_refused(tmp_path: Path) -> None:
+def test_a_game_without_weights_and_a_network_for_another_board_are_refused(tmp_path: Path) -> None:
     save_file({"0.weight": np.zeros((4, 10), np.float16), "0.bias": np.zeros(4, np.float16)}, tmp_path / f"{GAME}.safetensors")
     with pytest.raises(UserError, match="has 10 inputs and 4 outputs: expected 147 and 4; train it again"):
         play_episodes(make_game(GAME), load_dqn(tmp_path), [(0, 0)])
+    with pytest.raises(UserError, match=f"no DQN for Snake-Solo-v1.*expected one of {GAME}"):
+        play_episodes(make_game("Snake-Solo-v1"), load_dqn(tmp_path), [(0, 0)])
 
 
 def test_every_training_episode_starts_from_a_training_board() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +17,8 @@ import pytest
 
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.suites import hash_of
-from msgrpo_hub.games import GAMES, make_game
+from msgrpo_hub.games import GAMES, make_game, registry
+from msgrpo_hub.players import registry as players
 from msgrpo_hub.players.registry import make_player
 from tests.cli.suites import Run
 from tests.cli.suites import run as run
@@ -66,6 +69,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
         forget()
 
     def forget() -> None:
+        for names in (registry.OWN, registry.TYPED, players.OWN):
+            names.clear()
         hash_of.cache_clear()
         for name in ("lamp", "moth"):
             sys.modules.pop(name, None)
@@ -81,22 +86,52 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_commands_of_the_example_do_what_they_say(installed: Path, tmp_path: Path) -> None:
-    block, *_ = re.findall(r"```bash\n(.*?)```", SECTION, re.DOTALL)
-    (tmp_path / "lamps.toml").write_text(FILES["lamps.toml"])
-    environment = os.environ | {"PYTHONPATH": str(installed)}
+@pytest.mark.slow
+def test_the_example_installs_in_a_fresh_environment_and_its_commands_do_what_they_say(tmp_path: Path) -> None:
+    venv.create(tmp_path / "fresh")
+    python, [packages] = tmp_path / "fresh" / "bin" / "python", (tmp_path / "fresh").glob("lib/*/site-packages")
+    ours = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "ours.pth").write_text(f"import site; list(map(site.addsitedir, {ours}))\n")
+    (tmp_path / "package").mkdir()
+    for name, text in (CODE | FILES).items():
+        (tmp_path / "package" / name).write_text(text)
+    pip = [python, "-m", "pip", "install", "--no-index", "--no-build-isolation", tmp_path / "package"]
+    subprocess.run(pip, check=True, capture_output=True)
     ended = {}
+    _, block, *_ = re.findall(r"```bash\n(.*?)```", SECTION, re.DOTALL)
     for command in block.splitlines():
         program, name, *rest = command.split()
         assert program == "msgrpo"
-        line = [Path(sys.executable).with_name(program), name, *rest]
-        ended[name] = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        line = [python, "-m", "msgrpo_hub", name, *rest]
+        ended[name] = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ended[name].returncode == 0, ended[name].stderr
     assert "Lamp-v1: success after" in ended["play"].stdout
-    table = ended["eval"].stdout
-    assert re.search(r"^moth +\S+ +1\.000 \[0\.929, 1\.000\] +1\.000 \[0\.929, 1\.000\]", table, re.MULTILINE)
-    assert re.search(r"^random +\S+ +0\.\d+", table, re.MULTILINE)
+    assert re.search(r"^moth +1 +1\.000 \[0\.929, 1\.000\].*\nrandom +2 +0\.\d+", ended["eval"].stdout, re.MULTILINE)
     assert ended["verify"].stdout.count("ok ") == 2
+
+
+def test_games_and_players_are_modules_and_objects_on_the_command_line_and_nowhere_else(
+    install: Install, run: Run, tmp_path: Path
+) -> None:
+    for name, text in CODE.items():
+        (tmp_path / name).write_text(text)
+    install(tmp_path / "elsewhere")
+    for player in ("moth:fly", "moth:moth"):
+        done = run("play", "lamp:Lamp", "--player", player)
+        assert "Lamp-v1: success after" in done.out
+        assert "Next: msgrpo play lamp:Lamp --player human" in done.err
+    registry.OWN.clear()
+    with pytest.raises(UserError, match=r"unknown game 'Lamp-v1': .*add your own with --import module:object"):
+        make_game("Lamp-v1")
+    for stored in (make_game, make_player):
+        with pytest.raises(UserError):
+            stored("moth:other")
+    done = run("eval", "moth:moth", "random", "--suite", "lamps.toml", "--import", "lamp:Lamp", "--json")
+    assert done.err.endswith("\n      msgrpo verify runs/eval --import lamp:Lamp\n")
+    code = hashlib.sha256(CODE["moth.py"].encode()).hexdigest()[:16]
+    expected = {"kind": "entry point", "player": "moth:moth", "package": "moth", "version": code, "batch_size": 50}
+    assert json.loads(done.out)[0]["identity"] == expected
+    assert run("verify", "runs/eval").code == 0
 
 
 def test_results_name_the_package_of_the_player_and_its_version(installed: Path, install: Install, run: Run) -> None:
@@ -121,6 +156,9 @@ def test_results_name_the_package_of_the_player_and_its_version(installed: Path,
         ("play Lamp-v2", "unknown game 'Lamp-v2': did you mean 'Lamp-v1'?"),
         ("play Lamp-v1:compass", "Lamp-v1 has no variants: expected 'Lamp-v1' alone"),
         ("eval mothh --suite lamps.toml", "unknown player 'mothh': did you mean 'moth'?"),
+        ("play nosuch:Lamp", "cannot import the game 'nosuch:Lamp' (No module named 'nosuch'): expected module:object"),
+        ("play moth:moth", "'moth:moth' is of type function: expected a msgrpo_hub.games.Game"),
+        ("play Lamp-v1 --player lamp:MOVES", "the player 'lamp:MOVES' is no policy: expected `complete(prompts, rngs)`"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(

@@ -29,14 +29,6 @@ SWITCHED = "{% if enable_thinking is defined and not enable_thinking %}quick {% 
 SERVER = "endpoint:http://127.0.0.1:9/v1#m"
 
 
-def test_a_copy_of_a_model_has_another_name_and_the_same_commit(place: Path) -> None:
-    original, copy = identify("pocket", PlayerSettings()), identify(str(place / "models" / "base"), PlayerSettings())
-    assert (original.name, copy.name) == ("pocket", "folder:base")
-    assert original.identity["base_commit"] == copy.identity["base_commit"] == content_hash(pocket_path())
-    assert hash_of(original) != hash_of(copy)
-    assert original.folder.split("/")[1] == copy.folder.split("/")[1] == content_hash(pocket_path())[:12]
-
-
 @pytest.fixture(scope="module")
 def switched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built-in base with a template that has a switch."""
@@ -97,17 +89,6 @@ def test_an_adapter_plays_with_the_switches_it_was_trained_with(switched: Path, 
     assert text.endswith("quick ")
     overridden: Any = played(adapter, chat_template_kwargs={"enable_thinking": True})
     assert overridden.policy.chat_template_kwargs == {"enable_thinking": True}
-
-
-def test_results_of_one_adapter_with_two_templates_are_never_mixed(switched: Path, tmp_path: Path) -> None:
-    adapter = adapt(str(switched), tmp_path / "adapter", 0.05)
-    first = played(adapter)
-    (adapter / "chat_template.jinja").write_text((switched / "chat_template.jinja").read_text() + "Now:")
-    second = played(adapter)
-    assert first.identity["adapter_commit"] != second.identity["adapter_commit"]
-    assert first.identity["chat_template"] != second.identity["chat_template"]
-    assert hash_of(first) != hash_of(second)
-    assert first.folder != second.folder
 
 
 def test_another_dtype_or_version_is_another_run() -> None:

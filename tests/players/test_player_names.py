@@ -70,7 +70,6 @@ def test_a_plus_in_a_path_belongs_to_the_path(place: Path, tmp_path: Path, monke
     base, adapter = (str(tmp_path / "c++" / name) for name in ("base", "adapter"))
     assert identify(base, PlayerSettings()).name == "folder:base"
     assert identify(f"{base}+{adapter}", PlayerSettings()).identity["adapter"] == "folder:adapter"
-    assert split_adapter(f"org/base@v1+{adapter}") == ("org/base@v1", adapter)
     assert split_adapter(base) == (base, "")
     monkeypatch.chdir(tmp_path)
     assert identify("c++/base+c++/adapter", PlayerSettings()).name == "folder:base+folder:adapter"
