@@ -76,7 +76,7 @@ def play_episodes(
     game: Game,
     policy: Policy,
     episode_keys: Iterable[tuple[int, int]],
-    on_turn: Callable[[int], None] | None = None,
+    on_turn: Callable[[int], object] | None = None,
     *,
     on_episode: Callable[[int, Episode], None] | None = None,
     prompt_format: PromptFormat | None = None,

@@ -24,7 +24,7 @@ from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.adapter import training_device
 from msgrpo_hub.training.batch import pack, to_samples
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.summary import Metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.fake_gpu import CUDA, OnGpu, fake_gpu
 from tests.training.runs import learn

@@ -80,7 +80,7 @@ def adapter_of(config: TrainConfig, scratch: Path) -> Path:
 
 def test_episodes(trainer: Trainer, temperature: float, *games: str) -> list[Episode]:
     """The test episodes of these games, by default of the run's games, sampled at a temperature."""
-    agent, indices = replace(trainer.agent, temperature=temperature), range(trainer.config.test_episodes)
+    agent, indices = replace(trainer.agent, temperature=temperature), range(int(trainer.config.test_episodes))
     with merged(trainer.model):
         return [
             episode

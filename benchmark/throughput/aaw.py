@@ -16,7 +16,7 @@ from benchmark import ended
 from benchmark.throughput.cases import LAKE, PRESETS, SNAKE
 from benchmark.throughput.rows import ResultFile, Row, clock, options
 from msgrpo_hub.training.config import preset
-from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.summary import Metrics
 from msgrpo_hub.training.trainer import Trainer
 
 ARMS: dict[str, dict[str, Any]] = {

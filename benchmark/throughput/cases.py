@@ -25,7 +25,7 @@ from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training.acting import EngineActor
 from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.config import TrainConfig, preset
-from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.summary import Metrics
 from msgrpo_hub.training.trainer import Start, Trainer
 from tests.real.models import SOURCES, real_model
 

@@ -30,7 +30,7 @@ from benchmark.throughput.limit import ceilings, needed
 from benchmark.throughput.measure import timed_update, warm_up, work
 from benchmark.throughput.naive import NaiveTrainer, log_prob_difference, loss_and_gradient_difference
 from benchmark.throughput.rows import ResultFile, Row
-from msgrpo_hub.training.metrics import memory_mb
+from msgrpo_hub.training.summary import memory_mb
 
 BUDGETS = {"ours": 8192, "naive": 4096}
 """Side → tokens of a training pass on a GPU, the most that fit at 3B: ours is from the `paper-*` presets."""

@@ -24,7 +24,7 @@ from benchmark.throughput.naive import MergedNaiveTrainer, NaiveTrainer
 from benchmark.throughput.rows import Row, clock
 from benchmark.throughput.with_vllm import VllmTrainer
 from msgrpo_hub.episode import Group
-from msgrpo_hub.training.metrics import Metrics, memory_mb
+from msgrpo_hub.training.summary import Metrics, memory_mb
 
 SIDES: dict[str, type[MeasuredTrainer] | None] = {
     **{"ours": MeasuredTrainer, "naive": NaiveTrainer, "merged": MergedNaiveTrainer, "vllm": VllmTrainer, "trl": None}

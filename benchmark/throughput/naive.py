@@ -29,7 +29,7 @@ from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.machine import token_budget
-from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.summary import Metrics
 from msgrpo_hub.training.trainer import Start
 
 # Shapes: R rows, C longest reply.

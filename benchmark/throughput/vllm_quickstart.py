@@ -20,7 +20,7 @@ from typing import Any
 from benchmark.experiments.differences import with_interval
 from benchmark.throughput.rows import machine
 from msgrpo_hub.training.config import preset
-from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.summary import read_metrics
 
 LAST = 5
 """The number of last updates whose episodes are counted together."""

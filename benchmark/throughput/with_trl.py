@@ -33,7 +33,7 @@ from msgrpo_hub.games import stream
 from msgrpo_hub.msgrpo import composite_return
 from msgrpo_hub.rollout import play_groups
 from msgrpo_hub.training.config import TrainConfig
-from msgrpo_hub.training.metrics import Metrics
+from msgrpo_hub.training.summary import Metrics
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 

@@ -22,15 +22,15 @@ COMMANDS = {
     "games": ("play", "List the games."),
     "play": ("play", "Play one episode and draw it in the terminal."),
     "train": ("training", "Train a LoRA adapter with MS-GRPO."),
-    "curves": ("results", "Draw the learning curves of several runs together, with intervals over training seeds."),
+    "curves": ("evaluation", "Draw the learning curves of several runs together, with intervals over training seeds."),
     "eval": ("evaluation", "Evaluate players on the fixed episodes of a suite."),
     "compare": ("evaluation", "Compare two evaluated players, episode by episode."),
     "verify": ("evaluation", "Replay stored episodes and check every record against the rules."),
     "report": ("evaluation", "Write one HTML page with the tables, plots and replays of evaluated players."),
     "push": ("hub", "Push an adapter, rollouts, results, the built-in base, the demo or a game to the Hub."),
     "jobs": ("jobs", "Train or evaluate on the Hub's machines."),
-    "leaderboard": ("results", "Rank published results after replaying every run."),
-    "export": ("results", "Write published results for model cards: model-index, .eval_results."),
+    "leaderboard": ("evaluation", "Rank published results after replaying every run."),
+    "export": ("evaluation", "Write published results for model cards: model-index, .eval_results."),
     "space": ("play", "Run the demo on this machine and open it in a browser."),
 }
 """Command → its module and its line of help. The module has `add_COMMAND(parser)`, whose docstring is the description, and

@@ -47,10 +47,7 @@ def add_fields(
     choices: Mapping[str, Iterable[str]] = MappingProxyType({}),
     remarks: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Adds one flag for each field of a dataclass; its help is the string under the field. A flag not given stays absent.
-
-    `choices` has the built-in names for fields of variants, and `remarks` has text for the end of the help.
-    """
+    """Adds one flag per field, absent if not given. `choices` has the names of variants, `remarks` the end of a help."""
     hints, docs = get_type_hints(config), field_docs(config)
     group = parser.add_argument_group(title)
     for field in dataclasses.fields(config):

@@ -119,7 +119,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
         options.output_dir = Path(folder)
         config = train_config(options)  # with --resume, the configuration of the run in the repository
     own = asdict(config) | {"game": next(iter(TYPED.values()), "")}
-    _check_portable(own, ("model", "init_adapter", "chat_template"), (*CHOICES, "game"))
+    _check_portable(own, ("model", "init_adapter", "sft", "chat_template"), (*CHOICES, "game"))
     check_push(config, options.push_to_hub, options.base)
     check_same_run(config, options.checkpoint_repo)
     defaults = asdict(TrainConfig())
@@ -130,7 +130,7 @@ def _training(options: argparse.Namespace) -> dict[str, Any]:
     values |= {"base": options.base} if options.base else {}
     return {
         "arguments": _arguments(options, ["train", "--output-dir=run", "--resume", "--accept-rounding"], values),
-        "packages": ("quantized",) * config.load_in_4bit,
+        "packages": ("quantized",) * config.load_in_4bit + ("trl",) * bool(config.sft),
         "others": () if config.report_to in ("none", "all") else (config.report_to,),
         "several_processes": True,
     }

@@ -165,7 +165,7 @@ def summary_text(summary: dict[str, Any], folder: Path) -> str:
     if why := summary.get("learned_nothing"):
         lines.append(f"It learned nothing: {why}")
     if why := summary.get("rewards_taught_nothing"):
-        lines.append(f"It learned from its teacher alone: {why}")
+        lines.append(f"It learned from SFT alone: {why}")
     if summary["config"].get("keep") == "best" and summary["best_update"]:
         lines.append(f"Kept: update {summary['adapter_update']}, the best on the validation episodes")
     replay = f", a replay in {folder}/replay.svg" if "players" in summary else ""
@@ -197,6 +197,8 @@ def train_config(options: argparse.Namespace) -> TrainConfig:
     flags = given_fields(options, TrainConfig)
     if "game" in flags:
         flags["game"] = re.sub(r"[^,=\s]+", lambda name: import_game(name[0]), flags["game"])
+    if flags.get("sft"):  # in place of the teacher of a preset
+        flags = {"teacher": "none", "teacher_thoughts": False} | flags
     if options.push_to_hub and options.push_to_hub == options.checkpoint_repo:
         raise UserError(f"--push-to-hub and --checkpoint-repo are both {options.push_to_hub!r}: expected a repository for each")
     if options.preset is not None and options.config:

@@ -231,10 +231,8 @@ def _in_cache(source: str, revision: str | None, error: Exception) -> Listing:
     folder = next((Path(path).parent for path in paths if isinstance(path, str)), None)
     if folder is None:
         at = f" at revision {revision!r}" if revision else ""
-        raise UserError(
-            f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached "
-            f"({first_line(error)})"
-        ) from error
+        given = f"cannot load {source!r}{at}: expected 'pocket', a folder, or a Hub id that can be reached or is cached "
+        raise UserError(f"{given}({first_line(error)})") from error
     commit = [folder, *folder.parents][source.count("/", len(repo))].name
     log.warning("the Hub cannot be reached: using %s from the cache, at commit %s", source, commit)
     sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
@@ -330,10 +328,7 @@ def fetch(found: Listing) -> Fetched:
 
 
 def base_of(settings: Mapping[str, Any], adapter: str) -> str:
-    """The base model that an adapter names. The built-in base is found in any installation.
-
-    Raises `UserError` if the adapter names no base, or an adapter from a repository names one that is not a repository.
-    """
+    """The base that an adapter names. Raises `UserError` without one, or if an adapter from a repository names a folder."""
     base = str(settings.get("base_model_name_or_path") or "")
     if not base:
         raise UserError("it does not name its base model")

@@ -45,9 +45,8 @@ def parse(text: bytes, what: str, source: str) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("a JSON object was expected")
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{source!r} is not loaded: {what} is not JSON ({error}); expected a file as the library saves it"
-        ) from error
+        given = f"{source!r} is not loaded"
+        raise UserError(f"{given}: {what} is not JSON ({error}); expected a file as the library saves it") from error
     return content
 
 
@@ -174,9 +173,8 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, orig
         parts += part.values()
         if part.get("quantization_config"):
             such_as = f", such as {original!r}" if original else ""
-            raise UserError(
-                f"{source!r} is quantised (quantization_config): expected plain weights; use the original model{such_as}"
-            )
+            given = f"{source!r} is quantised (quantization_config)"
+            raise UserError(f"{given}: expected plain weights; use the original model{such_as}")
         for name in ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"):
             if "/" in str(part.get(name)):
                 raise UserError(f"{source!r} is not loaded: its {name} is {shown(part[name])}, which is code; expected 'sdpa'")
@@ -185,9 +183,8 @@ def check_config(config: Mapping[str, Any], source: str, weight_bytes: int, orig
         sizes = (next((part[name] for name in names if isinstance(part.get(name), int)), 0) for names in _SIZES)
         hidden, inner, layers, vocabulary = sizes
         if hidden * (layers * (hidden + inner) + vocabulary) > 8 * weight_bytes or min(hidden, inner, layers, vocabulary) < 0:
-            raise UserError(
-                f"{source!r} is not loaded: its config.json describes a model far larger than its weights; expected both to fit"
-            )
+            given = f"{source!r} is not loaded"
+            raise UserError(f"{given}: its config.json describes a model far larger than its weights; expected both to fit")
 
 
 def check_tokenizer(config: Mapping[str, Any], source: str) -> None:
@@ -211,9 +208,8 @@ def weight_files(index: Mapping[str, Any], source: str) -> list[str]:
         raise UserError(f"{source!r} is not loaded: its model.safetensors.index.json has no weight_map")
     for name in weight_map.values():
         if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_-][\w.-]*\.safetensors", name, re.ASCII)):
-            raise UserError(
-                f"{source!r} is not loaded: its index names the weights {shown(name)}; expected files in the same folder"
-            )
+            given = f"{source!r} is not loaded"
+            raise UserError(f"{given}: its index names the weights {shown(name)}; expected files in the same folder")
     return sorted(set(weight_map.values()))
 
 

@@ -48,10 +48,7 @@ def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[
 
 
 def paired_values(a: Result, b: Result) -> TaskValues:
-    """Rewards and successes of two runs on the same boards, in the same order: one value per board, the mean of its plays.
-
-    Only plays that both runs have count. Raises `UserError` if there are none.
-    """
+    """Rewards and successes of two runs, the mean of the plays of each common board. Raises `UserError` if there are none."""
     of_b = {(episode.seed, episode.member): score for episode, score in zip(b.episodes, b.scores, strict=True)}
     shared: dict[int, list[tuple[EpisodeScore, EpisodeScore]]] = {}
     for episode, score in zip(a.episodes, a.scores, strict=True):
@@ -155,10 +152,8 @@ def _checkpoints(folder: Path) -> dict[str, list[Result]]:
         first = first or shared
         for name in first | shared:
             if (a := first.get(name, "none")) != (b := shared.get(name, "none")):
-                raise UserError(
-                    f"{results[0].folder} and {result.folder} differ in {name} ({a} and {b}): expected checkpoints of one "
-                    "method, which differ only in the training seed"
-                )
+                given = f"{results[0].folder} and {result.folder} differ in {name} ({a} and {b}): expected checkpoints of one "
+                raise UserError(f"{given}method, which differ only in the training seed")
         checkpoint = str([result.identity.get(field) for field in CHECKPOINT])
         if tasks.setdefault(result.task, {}).setdefault(checkpoint, result) is not result:
             raise UserError(f"two runs of one checkpoint on {result.task} in {str(folder)!r}: expected one run per training seed")
@@ -167,9 +162,8 @@ def _checkpoints(folder: Path) -> dict[str, list[Result]]:
         if missing := [player for checkpoint, player in played.items() if checkpoint not in runs]:
             raise UserError(f"{missing[0]} has not played {task}: expected one suite for all of {str(folder)!r}")
         if len(runs) < FEWEST_SEEDS:
-            raise UserError(
-                f"{len(runs)} checkpoints on {task} in {str(folder)!r}: expected one per training seed, at least {FEWEST_SEEDS}"
-            )
+            given = f"{len(runs)} checkpoints on {task} in {str(folder)!r}"
+            raise UserError(f"{given}: expected one per training seed, at least {FEWEST_SEEDS}")
     return {task: list(runs.values()) for task, runs in tasks.items()}
 
 

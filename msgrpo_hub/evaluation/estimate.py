@@ -109,11 +109,7 @@ class _TimeUp(Exception):  # noqa: N818
 def probe(
     policy: Policy, game: Game, keys: Sequence[tuple[int, int]], batch_size: int, prompt_format: PromptFormat, deadline: float
 ) -> tuple[float, float | None]:
-    """Plays the first batch until the deadline, but at least `FEWEST_TURNS` turns.
-
-    The remaining turns are estimated to take the seconds per episode of the last turn; the same share of episodes ends in each.
-    Returns the seconds for all episodes, and the mean tokens of a reply (None for players without tokens).
-    """
+    """Plays the first batch until the deadline, but `FEWEST_TURNS` turns. Returns all seconds, and mean tokens of a reply."""
     recording, batch = RecordingPolicy(policy), keys[:batch_size]
     times, live = [time.monotonic()], [len(batch)]
 

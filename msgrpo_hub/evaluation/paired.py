@@ -73,10 +73,7 @@ class TaskComparison:
 
 
 def compare_tasks(tasks: Mapping[str, TaskValues], seed: int, bounds: Mapping[str, Range] | None = None) -> list[TaskComparison]:
-    """Compares two players on every task, with Holm's correction over all hypotheses: rewards and success of each task.
-
-    `bounds` has the return range of each task's game. Seed and errors as for `compare_paired`.
-    """
+    """Compares two players on every task, with Holm's correction over all hypotheses. Seed and errors as for `compare_paired`."""
     pairs: dict[tuple[str, str], tuple[Values, Values, Range | None]] = {}
     for task, (a, b, success_a, success_b) in tasks.items():
         pairs[task, "success"] = (success_a, success_b, (0.0, 1.0))
@@ -189,10 +186,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def with_verdicts(family: Sequence[T]) -> list[T]:
-    """Comparisons with `p_adjusted` and `verdict`, after Holm's correction over all of them.
-
-    McNemar's test, and the permutation of seeds, need no interval.
-    """
+    """Comparisons with `p_adjusted` and `verdict`, after Holm's correction over all of them. Tests need no interval."""
     compared, found = cast(Sequence[Any], family), []
     for one, p in zip(compared, holm([one.p for one in compared]), strict=True):
         unclear = one.interval and one.interval.rule != WILSON and one.interval.low <= 0 <= one.interval.high

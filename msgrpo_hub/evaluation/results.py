@@ -144,10 +144,7 @@ def run_hash(config: Mapping[str, Any]) -> str:
 
 
 def player_names(results: Sequence[Result]) -> dict[str, str]:
-    """Player key → a unique name: the player's name, followed by what differs if several identities share it.
-
-    That is the folder of the player's results if each has its own, as adapters of several runs have.
-    """
+    """Player key → a unique name: the player's, then what differs if several share it, such as the folder of its results."""
     players, names = {player_key(result): result for result in results}, {}
     for key, result in players.items():
         same, parts = [other for other in players.values() if other.player == result.player], []

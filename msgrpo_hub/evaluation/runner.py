@@ -9,11 +9,15 @@ The next call repeats an episode that a server failed to answer. Until then the 
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from tqdm import tqdm
@@ -34,11 +38,12 @@ from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.players.settings import PlayerSettings
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage import run_files
-from msgrpo_hub.storage.files import disk_errors, write_json
-from msgrpo_hub.storage.lock import hold
+from msgrpo_hub.storage.files import disk_errors, hold, write_json
 
 BATCH = 50
 """Default number of episodes played together."""
+DELAY, TICK = 2.0, 1.0
+"""Seconds until a brief progress bar appears, and between two redraws in a terminal."""
 
 
 @checked
@@ -134,17 +139,13 @@ def run_task(player: Player, suite: Suite, task: str, output_dir: Path, batch_si
 
 
 def _stored(folder: Path, config: dict[str, Any]) -> Result | None:
-    """The stored result, without the files that only an interrupted run needs; None if there is none.
-
-    Raises `UserError` if the folder has another run.
-    """
+    """The stored result, or None; deletes files of an interrupted run. Raises `UserError` if the folder has another run."""
     if not (folder / run_files.RESULTS).exists():
         return None
     done = load_result(folder)
     if done.config != config:
-        raise UserError(
-            f"{str(folder)!r} has a different run from the one its name says: move it, or choose another output folder"
-        )
+        given = f"{str(folder)!r} has a different run from the one its name says"
+        raise UserError(f"{given}: move it, or choose another output folder")
     for left in (folder / run_files.LOG, folder / run_files.FAILURES, folder / run_files.LOCK):
         if done.complete and left.exists():  # a read-only disk refuses even the removal of nothing
             left.unlink()
@@ -215,7 +216,9 @@ def play_logged(
             rewards.append(episode.reward)
             ended.append((index, episode))
             return
-        run_files.append_failure(failures, index, episode)
+        line = {"index": index, "seed": episode.seed, "turn": len(episode.steps) + 1, "error": episode.error}  # the turn from 1
+        with failures.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
         if not errors[episode.error]:
             bar.write(f"failed: {episode.error}", file=sys.stderr)
         errors[episode.error] += 1
@@ -228,16 +231,44 @@ def play_logged(
             ended.clear()
         mean = f"{sum(rewards) / len(rewards):.3f}" if rewards else "–"
         bar.set_postfix_str(f"{len(rewards)}/{len(keys)} finished, reward {mean}, failed {errors.total()}", refresh=False)
-        # A live episode counts as the played share of its horizon, so the first turn gives a time left.
         bar.update(len(rewards) + len(missing) * turn / game.horizon - bar.n)
 
-    shape = "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
-    hidden = not show_progress
-    with tqdm(desc=title, unit="episode", total=len(keys), initial=len(done), bar_format=shape, disable=hidden) as bar:
+    with progress(title, len(keys), initial=len(done), hidden=not show_progress) as bar:
         for batch in batches:
             if missing := set(batch) - done.keys():
                 turn, chosen = 0, [keys[index] for index in batch]
                 play_episodes(game, policy, chosen, on_turn, on_episode=on_episode, prompt_format=prompt_format)
+
+
+@contextmanager
+def progress(
+    title: str, total: int | None = None, *, unit: str = "episode", initial: int = 0, hidden: bool = False, brief: bool = False
+) -> Iterator[tqdm[Any]]:
+    """A progress bar that is redrawn while a step computes. A `brief` one appears after `DELAY` and disappears at its end."""
+    shape = "{desc} [{elapsed}]" if total is None else "{l_bar}{bar}| [{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+    look: dict[str, Any] = {"bar_format": shape, "miniters": 0, "delay": DELAY * brief, "leave": not brief or total is None}
+    with tqdm(desc=title, unit=unit, total=total, initial=initial, disable=hidden, **look) as bar:
+        ended = Event()
+
+        def tick() -> None:
+            while not ended.wait(TICK if sys.stderr.isatty() else 5 * TICK):
+                bar.update(0)
+
+        clock = Thread(target=tick, daemon=True)
+        if not hidden:
+            clock.start()
+        try:
+            yield bar
+        finally:
+            ended.set()
+            if not hidden:
+                clock.join()
+
+
+def advance(bar: tqdm[Any], game: Game, episodes: int) -> Callable[[int], object]:
+    """`on_turn` for some episodes. A live episode counts as the played share of its horizon: the first turn gives a time left."""
+    before, turns = bar.n, count(1)
+    return lambda live: bar.update(before + episodes - live * (1 - next(turns) / game.horizon) - bar.n)
 
 
 def _finish(folder: Path, config: dict[str, Any]) -> None:

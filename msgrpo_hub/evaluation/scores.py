@@ -33,11 +33,7 @@ def score_steps(game: Game, episode: Episode) -> list[StepScore]:
 
 
 def judged(episode: Episode, game: Game | None = None) -> tuple[list[StepScore], EpisodeScore]:
-    """The scores of the steps, and of the whole episode; `game` may be omitted for a registered game.
-
-    Raises:
-        ValueError: the record does not replay.
-    """
+    """The scores of steps and episode; a registered game may be omitted. Raises `ValueError` if the record does not replay."""
     game = game or make_game(episode.game_id)
     steps, core, played = score_steps(game, episode), base_game(game), episode.steps
     exact: dict[str, float | int | None] = dict.fromkeys(_EXACT)

@@ -119,10 +119,7 @@ def suite_names() -> list[str]:
 
 
 def load_suite(name: str) -> Suite:
-    """A built-in suite by name, or a suite from a TOML file.
-
-    Raises `UserError` if it is unknown, the file is broken, or the game of a task has changed since the suite was frozen.
-    """
+    """A built-in suite, or one of a TOML file. Raises `UserError` if it is unknown or broken, or a game has changed."""
     path = Path(name) if name.endswith(".toml") else _FOLDER / f"{name}.toml"
     if not exists(path):
         raise unknown("suite", name, suite_names(), "(or give the path of a TOML file)")
@@ -132,9 +129,8 @@ def load_suite(name: str) -> Suite:
     find_format(suite.prompt_format)  # built-in formats only: loading a file never imports code
     for task, frozen in tasks.items():
         if (now := hash_of(task)) != frozen:
-            raise UserError(
-                f"{task} has hash {now}, but the suite {name!r} expects {frozen}: give a changed game a new version in its id"
-            )
+            given = f"{task} has hash {now}, but the suite {name!r} expects {frozen}"
+            raise UserError(f"{given}: give a changed game a new version in its id")
     return suite
 
 

@@ -121,10 +121,7 @@ def figure(mean: float, interval: Interval | None) -> dict[str, Any]:
 
 
 def _references(task: str, seeds: Sequence[int], scores: Sequence[EpisodeScore]) -> dict[str, float]:
-    """The values of silence, of random play and of the reference on the same episodes; exact if the game is solved.
-
-    A game whose rules run elsewhere has none: a stored run is read where they do not run.
-    """
+    """The values of silence, random play and the reference on the same episodes; none for a game whose rules run elsewhere."""
     if not scores or is_remote(make_game(task)):
         return {}
     game_id, boards = task.partition(":")[0], tuple(dict.fromkeys(seeds))  # scripted players ignore the variant

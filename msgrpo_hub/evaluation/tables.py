@@ -90,10 +90,7 @@ def noted(table: str, gap: str = "\n") -> str:
 
 
 def results_table(results: Sequence[Result], name: Callable[[Result], str] | None = None) -> str:
-    """One block per task and number of episodes: its references, then a line per player, in the order of `rank_key`.
-
-    `name` gives the name of a result's player; by default a unique one, shortened.
-    """
+    """One block per task and number of episodes, with a line per player by `rank_key`; `name` gives a result's player."""
     unique = player_names(results)
     groups, blocks = same_episodes(results), []
     for group in groups:
@@ -149,10 +146,7 @@ def faults_of(rates: Mapping[str, Any]) -> str:
 
 
 def same_episodes(results: Sequence[Result]) -> list[list[Result]]:
-    """Results grouped by task, rules, split, episodes and repeats; results of different groups are not comparable.
-
-    A player with several runs of the same episodes, for example of two suites, counts once, with a complete run if it has one.
-    """
+    """Comparable results: grouped by task, rules, split, episodes and repeats. A player counts once, complete if possible."""
     groups: dict[tuple[Any, ...], dict[str, Result]] = {}
     for result in sorted(results, key=lambda result: not result.complete):
         config = result.config

@@ -56,10 +56,8 @@ def verify_folder(folder: Path) -> list[dict[str, Any]]:
     if files_below(folder, *names):
         return [*rollouts, *verify(folder)]
     if not rollouts:
-        raise UserError(
-            f"no episodes under {str(folder)!r}: expected a folder that `msgrpo eval --output-dir` has filled, or "
-            "`msgrpo train` with --save-rollouts"
-        )
+        given = f"no episodes under {str(folder)!r}: expected a folder that `msgrpo eval --output-dir` has filled, or "
+        raise UserError(f"{given}`msgrpo train` with --save-rollouts")
     return rollouts
 
 
@@ -195,11 +193,7 @@ def reply_problems(
 
 
 def token_problems(episode: Episode, limit: int | None, *, counted: bool = False, stored: bool = False) -> list[str]:
-    """The steps whose tokens cannot be, as readable messages. A truncated reply has `limit` tokens, and no reply has more.
-
-    With `counted`, each step must have its numbers of tokens, as a model that is loaded here gives them; with `stored`, its token
-    ids and log-probabilities, as training keeps them.
-    """
+    """The steps with impossible tokens, as messages: a truncated reply has `limit` tokens, and no reply more."""
     messages = []
     for turn, step in enumerate(episode.steps, 1):
         reply, (read, written) = step.completion, step.completion.tokens
@@ -235,10 +229,7 @@ _SHARD = re.compile(r"(train|validation|test)(?:-([0-9a-f]{16}))?(?:-([0-9]{5,7}
 
 
 def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
-    """Checks the episodes of a rollout dataset, or of the log of a training run, whose episodes have no scores yet.
-
-    Each is replayed as in `verify`. Its prompts, legal and optimal actions, regrets and sums must follow from the rules.
-    """
+    """Checks the episodes of a rollout dataset or a training log by the rules, as `verify` does, with their prompts."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for place, head, _, found in read_episodes(folder):
         key = (head["player"] or "training", head["game"] or "?") if head else (place, "?")
@@ -261,10 +252,7 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
 def read_episodes(
     folder: Path, split: str | None = None
 ) -> Iterator[tuple[str, Mapping[str, Any] | None, Rollout | None, list[str]]]:
-    """The episodes of a dataset or of the log of a training run: (place, row, episode, problems).
-
-    Row and episode are None in a problem of a whole file or run. `split` selects files by their names.
-    """
+    """(place, row, episode, problems) of a dataset or a training log; row and episode are None in a problem of a file or run."""
     # 1) each episode
     runs: dict[str | None, tuple[Any, ...]] = {}
     groups: dict[str | None, dict[tuple[Any, ...], list[int]]] = {}

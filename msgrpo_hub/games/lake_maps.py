@@ -55,10 +55,7 @@ class Maps:
                 )
 
     def common(self, size: int) -> Sequence[Lake]:
-        """The lakes with about a tenth of the probability or more; they are training boards.
-
-        With random ends, these are all lakes of 2 × 2 cells: six are too few to divide, so all splits share them.
-        """
+        """The lakes with about a tenth of the probability or more, or all of 2 × 2 cells: they are training boards."""
         if self.rows or self.holes is not None:
             return []
         if not self.random_ends:

@@ -24,7 +24,7 @@ from msgrpo_hub.games.registry import make_game
 from msgrpo_hub.games.variants import base_game
 
 Split = Literal["train", "validation", "test"]
-Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout"]
+Purpose = Literal["initial_state", "dynamics", "sampling", "drawing", "dropout", "sft"]
 _PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 SHARES: dict[Split, float] = {"train": 0.6, "validation": 0.2, "test": 0.2}

@@ -85,9 +85,8 @@ def solve(game: Solvable, start: Any) -> Values:
         if count > LARGEST:
             raise UserError(f"{game.id} has over {LARGEST} states from one start: expected fewer, or a game without `outcomes`")
         if len(turns) == game.horizon:
-            raise UserError(
-                f"the outcomes of {game.id} continue after its {game.horizon} turns: expected `truncated` on the last"
-            )
+            given = f"the outcomes of {game.id} continue after its {game.horizon} turns"
+            raise UserError(f"{given}: expected `truncated` on the last")
         following: dict[Any, int] = {}
         outcomes = []
         for row, state in enumerate(states):
@@ -125,11 +124,7 @@ _latest: defaultdict[Solvable, deque[Values]] = defaultdict(lambda: deque(maxlen
 
 
 def values_at(game: Game, state: Any) -> Values:
-    """Values that include a state: from a cached start that reaches it, or solved from the state itself.
-
-    Raises:
-        UserError: the game is not solvable.
-    """
+    """Values of a state: of a cached start that reaches it, or solved from it. Raises `UserError` for an unsolvable game."""
     if not is_solvable(game):
         raise UserError(f"{game.id} has no exact optimum: expected a game with `outcomes`, such as Frozen Lake")
     latest = _latest[game]

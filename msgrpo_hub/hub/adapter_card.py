@@ -26,9 +26,9 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import files_below, read_json
 from msgrpo_hub.storage.shards import read_table
 from msgrpo_hub.training.config import CHOICES, TrainConfig, parse_games, stored_config
-from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.seeds import figures, siblings, tables_of
+from msgrpo_hub.training.summary import read_metrics
 
 RESULTS = "results"
 """Folder of a run with the results of `msgrpo eval RUN/adapter --output-dir RUN/results`."""
@@ -111,7 +111,8 @@ def read_run(path: Path) -> FinishedRun:
     if missing:
         hint = "give the folder of the run" if (path / "adapter_config.json").exists() else "finish it with --resume"
         raise UserError(f"{str(path)!r} holds no finished run (no {missing[0]}): expected the output of `msgrpo train`; {hint}")
-    config, summary = stored_config(folder.config), read_json(folder.summary, "what `msgrpo train` wrote")
+    summary = read_json(folder.summary, "what `msgrpo train` wrote")
+    config = dataclasses.replace(stored_config(folder.config), test_episodes=summary.get("episodes", 0))
     settings = read_json(folder.adapter / "adapter_config.json", "the settings of an adapter")
     targets, parameters, excluded = (  # each a list, one name or regular expression, or null
         {value} if isinstance(value, str) else {*(value or ())}
@@ -249,7 +250,7 @@ def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Ba
         eval_results=results or None,
     )
     scores = [task_score(result) for result in run.results]
-    hidden = ("model", "game", "init_adapter", "report_to", "threads")
+    hidden = ("model", "game", "init_adapter", "report_to", "test_episodes", "threads")
     pairs = {field.name: (getattr(config, field.name), getattr(defaults, field.name)) for field in dataclasses.fields(config)}
     return render(
         "adapter.md.jinja",

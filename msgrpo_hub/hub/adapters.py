@@ -129,7 +129,7 @@ def stage_adapter(
         (folder / name).write_bytes(path.read_bytes())
     # 4) configuration, results and card
     config = dataclasses.replace(run.config, chat_template_kwargs=adapter.chat_template_kwargs)
-    config = public_config(config, published, run.summary["init_adapter_commit"])
+    config = public_config(config, published, run.summary["init_adapter_commit"], run.summary.get("sft_commit", ""))
     (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
     (folder / "results.json").write_text(as_json(published_results(run, config, published)), encoding="utf-8")
     (folder / "README.md").write_text(render_adapter(run, repo_id, config, published, rollouts), encoding="utf-8")
@@ -148,19 +148,20 @@ def read_adapter(folder: Path) -> tuple[Fetched, dict[str, Tensor]]:
     return found, tensors
 
 
-def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "") -> TrainConfig:
+def public_config(config: TrainConfig, base: Base, init_adapter_commit: str = "", sft_commit: str = "") -> TrainConfig:
     """The configuration as anyone can run it, without anything specific to this machine.
 
-    Repositories are pinned to a commit. The content hash replaces the path of a first adapter in a folder.
+    Repositories are pinned to a commit. A content hash replaces the path of a first adapter or of a data set on this machine.
     """
-    init_adapter = config.init_adapter
-    if init_adapter and init_adapter not in built_in_adapters():
-        name, _ = split_revision(init_adapter, None)
-        init_adapter = f"{LOCAL}{init_adapter_commit}" if len(init_adapter_commit) == 64 else f"{name}@{init_adapter_commit}"
+    sources: dict[str, Any] = {"init_adapter": init_adapter_commit, "sft": sft_commit}
+    for field, commit in sources.items():
+        name = sources[field] = getattr(config, field)
+        if name and name not in built_in_adapters():
+            sources[field] = f"{LOCAL}{commit}" if len(commit) == 64 else f"{split_revision(name, None)[0]}@{commit}"
     return dataclasses.replace(
         config,
         model=f"{base.repo_id}@{base.commit}",
-        init_adapter=init_adapter,
+        **sources,
         chat_template=TEMPLATE if config.chat_template else "",
         report_to="none",
         threads=0,

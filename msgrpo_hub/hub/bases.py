@@ -47,10 +47,8 @@ def find_base(config: TrainConfig, given: str | None, trained_on: str = "", toke
     folder = Path(located(config.model))
     if local := is_folder(folder):
         if given is None:
-            raise UserError(
-                f"the base {config.model!r} is on this machine only: name the repository that holds it with --base USER/NAME; "
-                "`msgrpo push base USER/NAME` publishes the built-in one"
-            )
+            why = f"the base {config.model!r} is on this machine only: name the repository that holds it with --base USER/NAME; "
+            raise UserError(f"{why}`msgrpo push base USER/NAME` publishes the built-in one")
         if trained_on and trained_on != content_hash(folder):
             raise UserError(f"the base {config.model!r} has changed since the run was trained: train again, or restore it")
         repo, revision = split_revision(given, None)

@@ -27,8 +27,8 @@ from msgrpo_hub.storage.files import files_below, write_atomically
 from msgrpo_hub.storage.run_files import LOG, RESULTS
 from msgrpo_hub.training.callbacks import Callback, Run, Update
 from msgrpo_hub.training.config import TrainConfig, fixed_fields, stored_config
-from msgrpo_hub.training.metrics import read_metrics
 from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.summary import read_metrics
 
 MARKER = {"msgrpo-run.json": b'{"format": "msgrpo-run-v1"}\n'}
 """The file that identifies such a repository, and its content."""

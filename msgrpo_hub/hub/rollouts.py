@@ -112,9 +112,8 @@ def stage_rollouts(output_dir: str | Path, repo_id: str, folder: Path, *, adapte
                 try:
                     written = tables(rollouts, origin, [judged(rollout.episode) for rollout in rollouts])
                 except ValueError as error:
-                    raise UserError(
-                        f"an episode does not replay ({error}): expected what was played; see `msgrpo verify`"
-                    ) from error
+                    given = f"an episode does not replay ({error})"
+                    raise UserError(f"{given}: expected what was played; see `msgrpo verify`") from error
                 for config, table in written.items():
                     files[config].write_table(table, row_group_size=ROWS)
                 good.append(examples(written["steps"]))
@@ -156,10 +155,8 @@ def _shards_of(folder: Path) -> list[Shard]:
     results = find_results(folder) if files_below(folder, run_files.RESULTS) else []
     found += [_evaluated(result) for result in results if result.complete]
     if not found:
-        raise UserError(
-            f"no episodes in {str(folder)!r}: expected the folder of `msgrpo train --save-rollouts` with some updates done, "
-            "or of a complete `msgrpo eval`"
-        )
+        given = f"no episodes in {str(folder)!r}: expected the folder of `msgrpo train --save-rollouts` with some updates done, "
+        raise UserError(f"{given}or of a complete `msgrpo eval`")
     return found
 
 

@@ -63,9 +63,8 @@ def stage_space(repo_id: str, folder: Path, *, adapter: str | None = None, token
         return
     sources = resolve(adapter)
     if not sources.adapter or "/" not in sources.adapter or exists(sources.adapter):
-        raise UserError(
-            f"--adapter {adapter!r}: expected USER/NAME of a LoRA adapter on the Hub; `msgrpo push adapter` makes one"
-        )
+        given = f"--adapter {adapter!r}"
+        raise UserError(f"{given}: expected USER/NAME of a LoRA adapter on the Hub; `msgrpo push adapter` makes one")
     for repo, commit in ((sources.adapter, sources.adapter_commit), (sources.base, sources.base_commit)):
         if not exists(repo):
             with hub_errors(repo):

@@ -108,9 +108,8 @@ def check_repo_id(repo_id: str) -> str:
         if "/" not in repo_id:
             raise HFValidationError("it has no '/'")
     except HFValidationError as error:
-        raise UserError(
-            f"{repo_id!r} is not a repository name: expected USER/NAME, as in 'ada/lake' (letters, digits, '-', '_', '.')"
-        ) from error
+        given = f"{repo_id!r} is not a repository name"
+        raise UserError(f"{given}: expected USER/NAME, as in 'ada/lake' (letters, digits, '-', '_', '.')") from error
     return repo_id
 
 

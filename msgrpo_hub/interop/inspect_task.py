@@ -84,10 +84,7 @@ def episode_score() -> Scorer:
 
 
 def completion_of(output: ModelOutput) -> Completion:
-    """A reply of Inspect as ours, with its thoughts in front, which Inspect takes out of the text.
-
-    Raises `RuntimeError` if there is no reply, or it stopped for an unknown reason; Inspect then marks the sample as failed.
-    """
+    """A reply of Inspect as ours, thoughts in front. Raises `RuntimeError` without a reply; Inspect then marks a failure."""
     message, usage = output.message, output.usage
     parts = message.content if isinstance(message.content, list) else []
     thinking = "".join(part.reasoning for part in parts if isinstance(part, ContentReasoning))

@@ -165,10 +165,8 @@ class OpenEnvGame(Game):
         reward, (low, high) = float(result.reward or 0.0), self.reward_range
         slack = _ROUNDING * max(abs(low), abs(high))  # a server may compute in float32
         if not low - slack <= reward <= high + slack:
-            raise UserError(
-                f"{self.id}: {self.base_url} gave the reward {reward:.9g} for {action}: expected {low:g} to {high:g}; "
-                "set the game's reward_range (and return_range) to what the environment gives"
-            )
+            given = f"{self.id}: {self.base_url} gave the reward {reward:.9g} for {action}: expected {low:g} to {high:g}; "
+            raise UserError(f"{given}set the game's reward_range (and return_range) to what the environment gives")
         reward = min(max(reward, low), high)
         won = result.done and self.won(result.observation, reward)
         after = replace(after, observation=self._rendered(result), ended=result.done, success=won)
@@ -234,10 +232,7 @@ class OpenEnvGame(Game):
     safe_actions = legal_actions
 
     def recorded_states(self, episode: Episode) -> list[OpenEnvState]:
-        """The states of a stored episode; the last observation is not recorded.
-
-        Raises `ValueError` if the record has an end or a reward that the game cannot give.
-        """
+        """The states of a stored episode without the last. Raises `ValueError` for an end or a reward that cannot be."""
         turns, (low, high) = len(episode.steps), self.reward_range
         has_end = turns and episode.truncated != episode.terminated and (turns == self.horizon or episode.terminated)
         if not has_end or turns > self.horizon or not all(low <= step.reward <= high for step in episode.steps if step.action):

@@ -140,11 +140,7 @@ class GameEnvironment:
     _play: Play = field(init=False, repr=False)
 
     def reset(self, seed: int, member: int | None = None, split: Split = "train", **row: Any) -> str:  # noqa: ARG002
-        """Starts an episode; arguments as for `start_play`, and the other columns of the dataset.
-
-        Returns:
-            The first observation with its request; TRL appends it to the prompt.
-        """
+        """Starts an episode, as `start_play`. Returns the first observation with its request; TRL appends it to the prompt."""
         self._play = start_play(self._game, self._format, seed, member, split)
         return build_prompt(self._game, self._play.state, self._format).user
 

@@ -71,9 +71,8 @@ def read_network(path: Path) -> QNetwork:
             raise ValueError(f"shapes {', '.join(str(weight.shape) for weight, _ in layers)}")
         return QNetwork(layers, metadata)
     except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:  # the last two: types unknown to numpy
-        raise UserError(
-            f"{str(path)!r} is not a Q-network ({error}): expected a file that `python -m benchmark.dqn.train` wrote"
-        ) from error
+        given = f"{str(path)!r} is not a Q-network ({error})"
+        raise UserError(f"{given}: expected a file that `python -m benchmark.dqn.train` wrote") from error
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,8 @@ class Networks:
         network, inputs = self.networks[game_id], centred(game, planes(game, state))
         found, expected = (network.layers[0][0].shape[1], len(network.layers[-1][1])), (len(inputs), len(game.actions))
         if found != expected:
-            raise UserError(
-                f"the DQN for {game_id} in {str(self.folder)!r} has {found[0]} inputs and {found[1]} outputs: "
-                f"expected {expected[0]} and {expected[1]}; train it again"
-            )
+            given = f"the DQN for {game_id} in {str(self.folder)!r} has {found[0]} inputs and {found[1]} outputs: "
+            raise UserError(f"{given}expected {expected[0]} and {expected[1]}; train it again")
         return game.actions[int(network.values(inputs).argmax())]
 
 

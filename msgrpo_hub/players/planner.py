@@ -32,10 +32,7 @@ PLANNED = 6
 
 
 def choose_planner(game: Game, state: Any, rng: np.random.Generator) -> str:  # noqa: ARG001
-    """The player `planner`: the first move of a best plan; the first among equals.
-
-    Raises `UserError` for a game other than Snake.
-    """
+    """The player `planner`: the first move of a best plan. Raises `UserError` for a game other than Snake."""
     if not isinstance(game, Snake):
         other = "optimal" if is_solvable(game) else "random-safe"
         raise UserError(f"the planner plays only Snake, not {game.id}: use the player {other!r} instead of 'planner'")
@@ -75,10 +72,7 @@ def move_values(game: Snake, state: SnakeState) -> Floats:
 def _can_go_on(
     game: Snake, body: tuple[Cell, ...], cell: Cell, others: Collection[Cell], food: Collection[Cell], moves: int
 ) -> bool:
-    """Whether a snake that enters a cell can then make this many moves without a wall, itself, or the resting `others`.
-
-    The plan uses the current body only, and might lead into a dead end that the body closes.
-    """
+    """Whether a snake that enters a cell can then make this many moves without a wall, its body, or resting `others`."""
     if not moves:
         return True
     body = (cell, *(body if cell in food else body[:-1]))

@@ -219,9 +219,8 @@ class ModelPlayer(_Named):
         policy = self.policy(settings, expected_prompts, sources.pinned)
         model: Any = getattr(policy, "language_model", policy)  # a policy that scores has one
         if sources.adapter and model.adapter_effect() == 0:
-            raise UserError(
-                f"the adapter {sources.adapter!r} does not change its base: both give the same output after a probe prompt"
-            )
+            given = f"the adapter {sources.adapter!r} does not change its base"
+            raise UserError(f"{given}: both give the same output after a probe prompt")
         sampled = settings.mode == "generate"
         prompts = expected_prompts(model.prompt_format) if expected_prompts else [probe_prompt(model)]
         identity = {

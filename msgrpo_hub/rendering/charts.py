@@ -82,7 +82,7 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
         return values
 
     # 1) reward and success, each with its validation points
-    updates, sft = column("update"), sum("teacher_reward" in metric for metric in metrics)
+    updates, sft = column("update"), sum("teacher_reward" in metric or "sft_replies" in metric for metric in metrics)
     for axis, key, explanation in ((reward, "reward", "mean return of an episode"), (success, "success", "share of episodes")):
         plain(axis, key.capitalize(), explanation)
         line(axis, key, BLUE, "training, rolling mean")
@@ -122,8 +122,9 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
     # 4) time
     plain(seconds, "Seconds", "of each update")
     bottom, edges = np.zeros(len(updates)), np.append(updates - 0.5, updates[-1] + 0.5)
-    for name, key, colour in (("sampling", "seconds_acting", BLUE), ("training", "seconds_training", ORANGE)):
-        top = bottom + np.nan_to_num(column(key))
+    parts = ("sampling", "acting", BLUE), ("training", "training", ORANGE), ("validation", "validating", GREEN)
+    for name, part, colour in parts:
+        top = bottom + np.nan_to_num(column(f"seconds_{part}"))
         seconds.stairs(top, edges, baseline=bottom, fill=True, color=colour, alpha=0.75, label=name)
         bottom = top
     seconds.set_ylim(0, 1.25 * float(bottom.max()) or 1.0)  # space for the legend

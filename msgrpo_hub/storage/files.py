@@ -1,16 +1,20 @@
-"""Atomic file writes, and disk errors and damaged files as one line."""
+"""Atomic file writes, the lock of a folder, and disk errors and damaged files as one line."""
 
 from __future__ import annotations
 
+import _thread
 import errno
 import json
 import os
 import re
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import BaseFileLock, FileLock, LeaseCompromise, SoftFileLease, Timeout
 from safetensors import SafetensorError
 
 from msgrpo_hub.errors import UserError
@@ -20,6 +24,10 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, *_FORBIDDEN)
 """Error numbers of a disk that cannot be written."""
 
 AGAIN = "run the same command again"
+SILENCE = 15.0
+"""Seconds without a heartbeat after which a process counts as dead, whatever host names and clocks say."""
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -59,10 +67,7 @@ def read_json(path: Path, expected: str) -> dict[str, Any]:
 
 @contextmanager
 def disk_errors(path: Path, safe: Callable[[], str], again: str = AGAIN) -> Iterator[None]:
-    """Turns a full, read-only or missing disk under `path` into a `UserError`. Errors of files elsewhere pass.
-
-    `safe()` says, as a clause, which data is safe. `again` is what to do once there is space.
-    """
+    """Turns a full, read-only or missing disk under `path` into a `UserError`: `safe()` says what is safe, `again` what to do."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -77,3 +82,37 @@ def disk_errors(path: Path, safe: Callable[[], str], again: str = AGAIN) -> Iter
         reason = os.strerror(number) if number else str(error)
         remedy = "allow writing there" if number in _FORBIDDEN else "make room"
         raise UserError(f"cannot write to {str(path)!r} ({reason}): {safe()}; {remedy}, then {again}") from error
+
+
+@contextmanager
+def hold(path: Path, busy: str, *, wait: bool = False) -> Iterator[None]:
+    """Holds a lock. If another process holds it, raises `UserError` with the text `busy`, or prints that and waits.
+
+    The operating system frees the lock of a killed process. A disk without locks, as some network disks, gets a second file:
+    its holder touches that every few seconds, and others take it after `SILENCE`. A holder that lost it is interrupted.
+    """
+
+    def lost(seen: LeaseCompromise) -> None:
+        if seen.reason == "owner-changed":  # `nohup` ignores SIGINT; a process that handles no signal ends as if killed
+            handled = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
+            _thread.interrupt_main(handled[0]) if handled else os._exit(1)
+
+    lock: BaseFileLock = FileLock(path, fallback_to_soft=False)
+    patience = 0.0
+    while not lock.is_locked:
+        try:
+            lock.acquire(timeout=patience)
+        except Timeout as error:
+            if not wait:
+                raise UserError(busy) from error
+            print(busy, file=sys.stderr, flush=True)
+            patience = -1  # without a limit
+        except OSError as error:
+            if error.errno not in _NO_LOCKS or isinstance(lock, SoftFileLease):
+                raise
+            beside, patience = path.with_name(f"{path.name}.alive"), 1.2 * SILENCE
+            lock = SoftFileLease(beside, lease_duration=SILENCE, poll_interval=SILENCE / 30, on_compromise=lost)
+    try:
+        yield
+    finally:
+        lock.release()

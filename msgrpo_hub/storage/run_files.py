@@ -53,13 +53,6 @@ def append_episodes(path: Path, played: Iterable[tuple[int, Episode]]) -> None:
         os.fsync(file.fileno())
 
 
-def append_failure(path: Path, index: int, episode: Episode) -> None:
-    """Appends an episode that stopped with an error: its index and seed, the turn without a reply (from 1), and the error."""
-    line = {"index": index, "seed": episode.seed, "turn": len(episode.steps) + 1, "error": episode.error}
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
 def read_rows(path: Path, *, repair: bool = False) -> list[dict[str, Any]]:
     """The rows of a log before its first incomplete line, which another process may be writing; `repair` removes the rest."""
     rows: list[dict[str, Any]] = []

@@ -37,10 +37,7 @@ def open_shard(path: Path, columns: pa.Schema) -> Iterator[pq.ParquetWriter]:
 
 
 def read_table(path: Path, config: str, most_rows: float = math.inf) -> pa.Table:
-    """The table of a file of episodes (`default`) or of steps (`steps`).
-
-    Raises `UserError` if the file is missing, is not Parquet, has other columns, has more rows, or is too large when unpacked.
-    """
+    """The table of a file of episodes (`default`) or `steps`. Raises `UserError` for another or too large a file."""
     try:
         with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             columns, known = file.schema_arrow, FORMAT.encode()
@@ -59,10 +56,7 @@ def read_table(path: Path, config: str, most_rows: float = math.inf) -> pa.Table
 
 
 def _read_bounded(file: pq.ParquetFile) -> pa.Table:
-    """Reads all rows of a file in batches, because repeated values are compressed: only the unpacked rows tell their size.
-
-    Raises `UserError` if they have more than `LARGEST` bytes.
-    """
+    """Reads all rows in batches: only unpacked rows tell their size. Raises `UserError` if they exceed `LARGEST` bytes."""
     about = file.metadata
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
     every = [group.column(number) for group in groups for number in range(about.num_columns)]
@@ -80,9 +74,6 @@ def _read_bounded(file: pq.ParquetFile) -> pa.Table:
 
 
 def shards(folder: Path) -> list[tuple[Path, Path]]:
-    """The shards of a dataset or of a run, as pairs of episodes and steps, sorted by name.
-
-    A killed run may leave steps without episodes; these are ignored.
-    """
+    """The shards of a dataset or a run as pairs (episodes, steps) by name. Steps alone, of a killed run, are ignored."""
     root = next((root for root in (folder, folder / "rollouts") if (root / "default").is_dir()), folder)
     return [(path, root / "steps" / path.name) for path in sorted(root.glob("default/*.parquet"))]

@@ -1,4 +1,4 @@
-"""Rollouts of updates: by the engine of this process, by vLLM servers that load the adapter, or by a teacher."""
+"""Rollouts of updates: by the engine of this process or by vLLM servers that load the adapter."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import logging
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from peft import PeftModel
+from tqdm import tqdm
 
-from msgrpo_hub.agent.policy import Policy, Prompt, ScriptedPolicy, build_prompt, format_of
-from msgrpo_hub.agent.prompt_formats import PromptFormat
-from msgrpo_hub.episode import Completion, Episode
+from msgrpo_hub.agent.policy import Policy, build_prompt, format_of
+from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.runner import advance
 from msgrpo_hub.games import Game, stream
-from msgrpo_hub.games.board import neighbour
-from msgrpo_hub.games.game import has_scene
 from msgrpo_hub.models.context import prompt_lengths
 from msgrpo_hub.models.http_client import RequestError, in_threads
 from msgrpo_hub.models.language_model import LanguageModel
@@ -31,7 +30,6 @@ from msgrpo_hub.models.vllm_pool import VllmPolicy, VllmPool
 from msgrpo_hub.models.vllm_server import FloatArray, Probes, Version, VllmServer
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.players.sample_play import longest_prompts
-from msgrpo_hub.pocket.thoughts import local_view, thought
 from msgrpo_hub.rollout import play_episodes
 
 log = logging.getLogger(__name__)
@@ -61,11 +59,12 @@ class EngineActor:
     is_exact: bool = True
     """Whether p_old is the trainer's own. Otherwise the trainer measures the distance and truncates ratios."""
 
-    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
+    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey], bar: tqdm[Any] | None = None) -> list[Episode]:
         episodes: list[Episode] = []
         for name, game in games.items():
             own = [(seed, member) for game_id, seed, member in keys if game_id == name]
-            episodes += play_episodes(game, self.agent, own) if own else []
+            on_turn = None if bar is None else advance(bar, game, len(own))
+            episodes += play_episodes(game, self.agent, own, on_turn) if own else []
         return episodes
 
 
@@ -86,11 +85,8 @@ class VllmActor:
     _pool: VllmPool | None = None
     _before: FloatArray | None = None
 
-    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
-        """Publishes the weights and plays the episodes concurrently; repeats episodes with replies of a failed server.
-
-        Raises `UserError` if no server responds, a server computes with other weights, or servers keep failing.
-        """
+    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey], bar: tqdm[Any] | None = None) -> list[Episode]:
+        """Publishes the weights and plays concurrently, again if a server failed. Raises `UserError` if servers keep failing."""
         if not keys:
             return []
         pool, version = self._publish(games)
@@ -99,7 +95,10 @@ class VllmActor:
         def play(key: EpisodeKey) -> tuple[list[Episode], set[str]]:
             policy = VllmPolicy(self.agent, pool, self.agent.prompt_format)
             with suppress(RequestError):  # no server is ready
-                return EngineActor(policy).play(games, [key]), policy.urls
+                episodes = EngineActor(policy).play(games, [key])
+                if bar is not None:
+                    bar.update(bar.n < (bar.total or 0))  # an episode may be played again
+                return episodes, policy.urls
             return [], set()
 
         for _ in range(_ROUNDS):
@@ -170,69 +169,3 @@ def probes_of(agent: LanguageModel, games: Mapping[str, Game]) -> Probes:
     lengths = prompt_lengths(agent.encoder, longest_prompts(games.values(), format_of(agent)))
     longest = max(fixed + replies * agent.max_new_tokens for fixed, replies in lengths)
     return Probes(token_ids=[tuple(ids) for ids in encoded], longest=longest)
-
-
-# ---- the teacher
-
-
-@dataclass
-class Teacher:
-    """A policy for behaviour cloning (ours): it replies like the model, with the move of a scripted player.
-
-    The model generates only if its thoughts are used. Without thoughts, and if its reply is truncated or unparsed, the reply is
-    the move. Each target is tokenised as a whole: one token may hold the end of the thoughts and the start of the action.
-    """
-
-    model: LanguageModel
-    player: ScriptedPolicy
-    thoughts: Callable[[Game, Any], str] | None = None
-    """(game, state) → the teacher's own thoughts; None means the model's."""
-
-    def __post_init__(self) -> None:
-        self.prompt_format = wanted = format_of(self.model)
-        asks = wanted.name != "action-only" and type(wanted).thought is not PromptFormat.thought
-        has_thoughts = getattr(wanted, "parts", None) != () or getattr(wanted, "as_json", False)
-        self.generates = not self.thoughts and asks and has_thoughts
-        self.caching = self.model.caching if self.generates else nullcontext
-        usual = self.model.engine.end_ids & {self.model.tokenizer.eos_token_id}
-        self.end = min(self.model.encoder.turn_end or usual or self.model.engine.end_ids)  # for replies without an end
-
-    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:
-        moves = self.player.complete(prompts, rngs)
-        if self.generates:
-            own = self.model.complete(prompts, rngs)
-        else:
-            own = [Completion(text="", finish="length", prompt_ids=ids) for ids in self.model.encode(prompts)]
-        return [self._reply(prompt, reply, move.text) for prompt, reply, move in zip(prompts, own, moves, strict=True)]
-
-    def _reply(self, prompt: Prompt, own: Completion, move: str) -> Completion:
-        whole = own.finish == "stop"
-        text = with_move(own.text, move, prompt.prompt_format, prompt.game.actions) if whole else move
-        if self.thoughts:
-            text = f"<think>{self.thoughts(prompt.game, prompt.state)}</think>{move}"
-        end = own.token_ids[-1] if whole else self.end
-        ids = (*self.model.tokenizer(text, add_special_tokens=False)["input_ids"], end)
-        if not whole and len(ids) > self.model.max_new_tokens:
-            raise UserError(
-                f"the teacher's reply {text!r} has {len(ids)} tokens with its end, expected at most max_new_tokens = "
-                f"{self.model.max_new_tokens}: raise --max-new-tokens, in another output folder"
-            )
-        return replace(own, text=text, finish="stop", token_ids=ids, log_probs=(0.0,) * len(ids), entropies=())
-
-
-def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequence[str]) -> str:
-    """A reply with the action of another reply, `move`; or the whole of `move` if the action cannot be replaced."""
-    own, wanted = prompt_format.parse(text, actions), prompt_format.parse(move, actions)
-    if own is None or wanted is None:
-        return move
-    begin = text.casefold().rfind(own.casefold())
-    replaced = text[:begin] + wanted + text[begin + len(own) :]
-    return replaced if prompt_format.parse(replaced, actions) == wanted else move
-
-
-def careful_thought(game: Game, state: Any) -> str:
-    """The thought of `pocket`, with "opponent" for every cell that the opponent's head can enter this turn."""
-    assert has_scene(game)
-    scene, seen = game.scene(state), local_view(game, state)
-    reached = [action for action in game.actions if neighbour(scene.player, action) in scene.contested]
-    return thought(game, state, seen | {action: "opponent" for action in reached if seen[action] not in ("wall", "body")})

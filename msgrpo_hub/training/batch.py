@@ -79,12 +79,6 @@ def signed_sums(advantage: float, weight: float) -> Sums:
     return np.array([up * weight * advantage, up * weight, down * weight * advantage, down * weight, (not (up or down)) * weight])
 
 
-def shared_prefix(samples: Sequence[StepSample]) -> int:
-    """The number of prompt tokens that all of the sorted samples share; less than the length of any prompt."""
-    prefix = common_prefix(samples[0].token_ids, samples[-1].token_ids)
-    return min(prefix, *(len(sample.completion.prompt_ids) - 1 for sample in samples))
-
-
 def pack(samples: Sequence[StepSample], token_budget: int, trees: bool = True) -> list[Pack]:
     """Builds trees of the sorted samples on a common prefix, and packs of at most `token_budget` tokens without the prefix.
 
@@ -92,7 +86,9 @@ def pack(samples: Sequence[StepSample], token_budget: int, trees: bool = True) -
     the prefix are the same, as in a growing conversation: attention is dense within a tree. One sample may exceed the budget.
     Without `trees`, each sample is one whole sequence.
     """
-    prefix, bins, sizes = shared_prefix(samples) if trees else 0, list[list[StepSample]](), list[int]()
+    shared = common_prefix(samples[0].token_ids, samples[-1].token_ids)  # of all, since they are sorted
+    prefix = min(shared, *(len(sample.completion.prompt_ids) - 1 for sample in samples)) if trees else 0
+    bins, sizes = list[list[StepSample]](), list[int]()
     limit = min(token_budget, LARGEST * max(len(sample.token_ids) - prefix for sample in samples))
     before: tuple[int, ...] = ()
     for sample in samples:
@@ -130,8 +126,7 @@ def build_pack(prefix: int, bins: Sequence[Sequence[StepSample]]) -> Pack:
 def loss_entries(token: npt.NDArray[np.int64], old: Sums, sums: Sums) -> tuple[npt.NDArray[np.int64], Sums, Sums, Sums]:
     """The entries of the loss, one per token, p_old and sign of the advantage: token, log p_old, advantage and weight, (E,) each.
 
-    The weight of a token without advantage counts in the KL penalty only: it joins an entry of the same token if there is
-    one, and otherwise becomes an entry (0, n).
+    The weight of a token without advantage is for the KL penalty: it joins an entry of the same token, or is an entry (0, n).
     """
     order = np.lexsort((old, token))
     token, old = token[order], old[order]

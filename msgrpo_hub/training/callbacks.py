@@ -12,7 +12,7 @@ from typing import Any
 
 from msgrpo_hub.downloads.names import POCKET, public_name, split_revision
 from msgrpo_hub.episode import Group
-from msgrpo_hub.errors import UserError
+from msgrpo_hub.errors import UserError, plain
 from msgrpo_hub.msgrpo import Selection
 from msgrpo_hub.storage.files import write_atomically
 from msgrpo_hub.storage.schema import CONFIGS, FORMAT
@@ -48,7 +48,7 @@ class Update:
 
 
 class Callback:
-    """Called in the first process of a run. Override the methods you need; an exception ends the run, which can be resumed."""
+    """Called in the first process of a run. Override what you need; an exception ends the run, which can be resumed."""
 
     def before_start(self, folder: Path) -> None:
         """Called before training reads the run's folder, which may be missing. A run that you put there is resumed."""
@@ -63,6 +63,15 @@ class Callback:
         """Called after the final table with the content of summary.json."""
 
 
+def sample_reply(update: Update, taught: bool) -> str:
+    """The first reply of an update in words, without control characters: its prompt, its action and its advantage."""
+    group, step = update.groups[0], update.groups[0].episodes[0].steps[0]
+    action = {"unreadable": "unparsed", "truncated_reply": "truncated"}.get(step.status, f"action {step.action}")
+    about = "SFT target" if taught else f"{action}, advantage {float(update.selection.step_advantages[0][0][0]):.2f}"
+    text = f"update {update.index}, {group.game_id}:\n{step.observation}\n{about}: {step.completion.text}\n"
+    return "\n".join(map(plain, text.split("\n")))
+
+
 # ---- saved rollouts
 
 BLOCKS = 32
@@ -70,10 +79,7 @@ BLOCKS = 32
 
 
 class RolloutLog(Callback):
-    """Saves every training episode (`save_rollouts`): one shard of each table per update, before its checkpoint.
-
-    Shards are published in blocks whose borders depend on the configuration only.
-    """
+    """Saves every training episode (`save_rollouts`): one shard of each table per update, before its checkpoint."""
 
     def on_start(self, run: Run) -> None:
         """Deletes the shards beyond the checkpoint of a killed run."""
@@ -113,19 +119,13 @@ def check_shards(folder: Path, updates: int) -> dict[int, tuple[Path, Path]]:
     """Update → its two shards. Raises `UserError` if one of the first `updates` is missing."""
     there = {update_of(heads): (heads, steps) for heads, steps in shards(folder) if steps.exists()}
     if missing := {*range(1, updates + 1)} - {*there}:
-        raise UserError(
-            f"the episodes of update {min(missing)} are missing from {str(folder)!r}: expected those of all {updates}; "
-            "put them back, or train again in another folder"
-        )
+        lost = f"the episodes of update {min(missing)} are missing from {str(folder)!r}"
+        raise UserError(f"{lost}: expected all {updates}; put them back, or train again in another folder")
     return there
 
 
 def blocks(folder: Path) -> tuple[Origin, dict[str, list[tuple[Path, Path]]]]:
-    """The origin of a run's episodes, and its complete blocks: name → the shards that are published as one.
-
-    A name is `train-<run>-<first update>-<last update>-<hash of the episodes>`, unique to these episodes. Raises `UserError` if
-    the run did not save all its episodes.
-    """
+    """The origin of a run's episodes, and its complete blocks: name → shards. Raises `UserError` if episodes are missing."""
     run = RunFolder(folder)
     if not run.config.exists():
         raise UserError(f"{str(folder)!r} holds no run: expected the folder of `msgrpo train --save-rollouts`")
@@ -150,13 +150,6 @@ def run_origin(run: RunFolder) -> Origin:
     config = stored_config(run.config)
     base = public_name(split_revision(config.model, None)[0])
     commit = read_provenance(run.provenance)["base_commit"]
-    is_folder = len(commit) == 64 and base != POCKET  # a hash of its content; the name of the folder stays private
-    return Origin(
-        split="train",
-        player="training",
-        run=fingerprint(config)[:16],
-        base="folder" if is_folder else base,
-        base_revision=commit,
-        temperature=config.temperature,
-        max_new_tokens=config.max_new_tokens,
-    )
+    base = "folder" if len(commit) == 64 and base != POCKET else base  # the name of a folder stays private
+    sampled: dict[str, Any] = {"temperature": config.temperature, "max_new_tokens": config.max_new_tokens}
+    return Origin(split="train", player="training", run=fingerprint(config)[:16], base=base, base_revision=commit, **sampled)

@@ -38,7 +38,7 @@ CHOICES: dict[str, Mapping[str, object]] = {
 }
 """Fields that name a variant: a key of these, or `module:object` if typed on this machine."""
 
-RESUMABLE_FIELDS = ("report_to", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
+RESUMABLE_FIELDS = ("report_to", "show_replies", "threads", "max_rows", "token_budget", "gradient_checkpointing", "device")
 """Fields that may change when a run resumes."""
 
 
@@ -55,9 +55,13 @@ class TrainConfig:
     teacher: Literal["none", "auto", "greedy", "planner", "optimal"] = "none"
     """Scripted player for behaviour cloning in the first updates; `auto` is `optimal`, or else `greedy`."""
     taught: Updates = 0
-    """Number of updates with behaviour cloning, from the first; each plays one episode per group."""
+    """Number of updates with behaviour cloning (SFT), from the first; a teacher plays one episode per group in each."""
     teacher_thoughts: bool = False
-    """Include thoughts in the targets: a description of the board instead of the base model's own thoughts."""
+    """Include thoughts in the targets: a description of the board instead of the base's own thoughts, if its reply has any."""
+    sft: str = ""
+    """Data set for the `taught` updates in place of a teacher: rollouts or chat messages, as a Hub id, a folder or a file."""
+    sft_epochs: Count = 1
+    """Passes over this data set, shared out among the `taught` updates."""
     seed: Seed = 0
     """Random seed for initial states, sampling and adapter initialisation."""
     updates: Count = 100
@@ -114,8 +118,8 @@ class TrainConfig:
     """Updates between evaluations on the validation episodes; 0 means none."""
     eval_episodes: Episodes = 50
     """Number of validation episodes, the same each time."""
-    test_episodes: Episodes = 200
-    """Number of test episodes of the final table; 0 means no table."""
+    test_episodes: Episodes | Literal["auto"] = "auto"
+    """Number of test episodes of the final table; `auto`: 20 to 200, in a quarter of the run's time; 0 means no table."""
     keep: Literal["last", "best"] = "last"
     """Weights for adapter/ and the final table: the last, or the best on the validation episodes."""
     token_budget: Annotated[int, Range(0, 1_000_000_000)] = 0
@@ -145,6 +149,8 @@ class TrainConfig:
     """Tracker for the metrics, besides metrics.jsonl."""
     save_rollouts: bool = False
     """Save every training episode in the output folder, for `msgrpo push rollouts`."""
+    show_replies: Updates = 0
+    """Updates between two sample replies on standard error; 0 means none."""
     threads: Annotated[int, Range(0, 1024)] = 0
     """CPU threads of torch; 0 means one for a tiny model, else all free cores; a resumed run keeps its number."""
 
@@ -162,28 +168,29 @@ class TrainConfig:
             raise UserError(f"eval_episodes = {self.eval_episodes}: expected at least 1, or --eval-every 0")
         if (selected := self.selected_per_group) > self.group_size:
             raise UserError(f"selected_per_group = {selected} of group_size = {self.group_size}: expected G' <= G; lower it")
-        if not (self.taught or self.teacher != "none" or self.teacher_thoughts):
+        if not (self.taught or self.teacher != "none" or self.teacher_thoughts or self.sft):
             return
         given, games = f"teacher = {self.teacher!r}", [make_game(name) for name in parse_games(self.game)]
+        if self.sft and (self.teacher != "none" or self.teacher_thoughts or not self.taught):
+            expected = "updates for the data and no teacher, as in --taught 20 --teacher none --no-teacher-thoughts"
+            raise UserError(f"sft = {self.sft!r} with {given} and taught = {self.taught}: expected {expected}")
         with_scenes = all(has_scene(game) and ":" not in game.id for game in games)
         if self.teacher_thoughts and not (self.taught and self.prompt_format == THINK_ACTION.name and with_scenes):
-            raise UserError(
-                f"teacher_thoughts with {given}, game {self.game!r}, prompt_format {self.prompt_format!r}: "
-                f"expected a teacher, lakes or Snakes without variants, and {THINK_ACTION.name!r}"
-            )
-        if self.teacher == "none" or self.taught == 0:
+            expected = f"expected a teacher, lakes or Snakes without variants, and {THINK_ACTION.name!r}"
+            raise UserError(f"teacher_thoughts with {given}, {self.game!r} and {self.prompt_format!r}: {expected}")
+        if (self.teacher == "none" and not self.sft) or self.taught == 0:
             raise UserError(f"{given} with taught = {self.taught}: expected both or neither, as in --teacher auto --taught 20")
-        if unknown_to := [game for game in games if not can_play(self.teaching_player, game)]:
+        if unknown_to := [game for game in games if not self.sft and not can_play(self.teaching_player, game)]:
             able = " or ".join(name for name in KNOWS if can_play(name, unknown_to[0])) or "a game of ours"
             raise UserError(f"{given} does not know {unknown_to[0].id}: expected {able}, or --teacher none --taught 0")
         if self.taught > self.updates:
             raise UserError(f"taught = {self.taught} of updates = {self.updates}: expected at most all; raise --updates")
         if self.save_rollouts:
-            raise UserError("save_rollouts with a teacher, whose episodes are not the policy's: expected one of the two")
+            raise UserError("save_rollouts with a teacher or sft, whose replies are not the policy's: expected one of the two")
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the run ends with the weights that were best on the validation episodes."""
+        """Whether the run ends with its best weights on the validation episodes."""
         return self.keep == "best" and self.eval_every > 0
 
     @property
@@ -192,9 +199,9 @@ class TrainConfig:
         return (best_teacher(self.game) or "optimal") if self.teacher == "auto" else self.teacher
 
     def episodes(self, updates: int) -> int:
-        """The number of episodes of the first `updates` updates; a taught update plays one per group."""
+        """The number of episodes that the first `updates` updates play; in a taught update, a teacher plays one per group."""
         taught = min(updates, self.taught)
-        return self.groups * (taught + (updates - taught) * self.group_size)
+        return self.groups * (taught * (not self.sft) + (updates - taught) * self.group_size)
 
     def choice(self, name: str) -> Any:
         """The variant that a field of `CHOICES` names. Only this method imports `module:object`."""

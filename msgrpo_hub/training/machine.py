@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 from msgrpo_hub import __version__
 from msgrpo_hub.agent.policy import format_of
 from msgrpo_hub.downloads.fetching import list_files, resolve
-from msgrpo_hub.downloads.names import located, split_revision
+from msgrpo_hub.downloads.names import exists, located, split_revision
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.games import Game
@@ -43,6 +43,7 @@ from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.storage.files import read_json, write_json
 from msgrpo_hub.training.batch import LARGEST
 from msgrpo_hub.training.config import TrainConfig
+from msgrpo_hub.training.sft import data_commit
 
 TO_MEET = timedelta(minutes=2)
 """How long a process waits for the others at the start."""
@@ -53,16 +54,17 @@ ROOM = 2**29
 PROGRAM = 0.45e9
 """Bytes of Python, torch and the other libraries in a process on the CPU, measured before a model is loaded."""
 
+_COMMITS = {"model": "base_commit", "init_adapter": "init_adapter_commit", "chat_template": "chat_template_hash"}
+_COMMITS["sft"] = "sft_commit"
+"""Field of a source → its commit or hash in the record."""
+
 log = logging.getLogger(__name__)
 
 # ---- processes
 
 
 def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
-    """Joins the processes that a launcher has started, if any.
-
-    Raises `UserError` if device or tracker cannot be used, or if the other processes do not appear within `TO_MEET`.
-    """
+    """Joins the processes of a launcher, if any. Raises `UserError` if device or tracker cannot be used, or one is missing."""
     check_device(device)
     if report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
         raise UserError(f"report_to = {report_to!r} cannot be used, it is not installed: install it or take 'none'")
@@ -127,7 +129,8 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     """Estimates the bytes of each part of an update. Sampling and training take turns, so only the larger one counts."""
     model, base = agent.model, base_of(agent.model)
     text, size, cpu = base.config.get_text_config(), model.dtype.itemsize, model.device.type == "cpu"
-    episodes = max(config.groups * config.group_size, config.test_episodes, config.eval_episodes * bool(config.eval_every))
+    tested = 200 if config.test_episodes == "auto" else config.test_episodes
+    episodes = max(config.groups * config.group_size, tested, config.eval_episodes * bool(config.eval_every))
     horizon = max(game.horizon for game in games)
     prompts: Sequence[tuple[int, ...]] = agent.encode(longest_prompts(games, format_of(agent)))
     prefix = common_prefix(min(prompts), max(prompts))
@@ -174,9 +177,8 @@ def check_memory(agent: LanguageModel, games: Collection[Game], config: TrainCon
     total = sum(needed.values())
     line = f"training needs about {total / 1e9:.1f} GB of memory ({parts}), and {free / 1e9:.1f} GB are free"
     if device == "cpu" and total > free:
-        raise UserError(
-            f"{line}: lower --token-budget and --max-rows, or take --gradient-checkpointing, --dtype bfloat16 or a smaller model"
-        )
+        remedy = "lower --token-budget and --max-rows, or take --gradient-checkpointing, --dtype bfloat16 or a smaller model"
+        raise UserError(f"{line}: {remedy}")
     if total >= 1e9:
         log.warning(line)
 
@@ -190,7 +192,7 @@ def read_provenance(path: Path) -> dict[str, Any]:
         return {}
     expected = "the record that the run wrote; restore it, or name another --output-dir"
     values = read_json(path, expected)
-    began, sources = values.get("rounding", {}), [values.get(name, "") for name in ("init_adapter_commit", "chat_template_hash")]
+    began, sources = values.get("rounding", {}), [values.get(name, "") for name in {*_COMMITS.values()} - {"base_commit"}]
     fits = isinstance(began, dict) and not misfit(began.get("threads", 1), Count)
     if not fits or not all(isinstance(source, str) for source in (values.get("base_commit"), *sources)):
         raise UserError(f"{str(path)!r} is damaged: expected {expected}")
@@ -198,33 +200,32 @@ def read_provenance(path: Path) -> dict[str, Any]:
 
 
 def pin_sources(config: TrainConfig, began: Mapping[str, Any]) -> tuple[TrainConfig, dict[str, str]]:
-    """Pins the base and the initial adapter of a run to commits; a run that resumes keeps the commits of its record, `began`.
+    """Pins base, initial adapter and SFT data of a run to commits; a run that resumes keeps the commits of its record, `began`.
 
     Returns the configuration with pinned names, and for the record the commits and the hash of the chat template; of a folder,
     the hash of its content. Raises `UserError` if a source is missing, of the wrong kind, or changed since the run started.
     """
     sources = resolve(config.model)
     if sources.adapter:
-        raise UserError(
-            f"model = {config.model!r} is a LoRA adapter: expected a base model; to train an adapter further, give its base, "
-            f"and --init-adapter {config.model}"
-        )
-    found = {"model": (sources.base, sources.base_commit), "init_adapter": ("", ""), "chat_template": ("", "")}
+        remedy = f"expected a base model; to train an adapter further, give its base, and --init-adapter {config.model}"
+        raise UserError(f"model = {config.model!r} is a LoRA adapter: {remedy}")
+    found = dict.fromkeys(_COMMITS, ("", "")) | {"model": (sources.base, sources.base_commit)}
     if config.init_adapter:
         name, revision = split_revision(config.init_adapter, None)
         found["init_adapter"] = located(name), list_files(located(name), revision).content
     if (template := Path(config.chat_template)).is_file():
         found["chat_template"] = config.chat_template, sha256(template.read_bytes()).hexdigest()
-    keys = {"model": "base_commit", "init_adapter": "init_adapter_commit", "chat_template": "chat_template_hash"}
+    if config.sft:
+        found["sft"] = split_revision(config.sft, None)[0], data_commit(config.sft)
     names, record = dict[str, Any](), {}
     for field, (source, now) in found.items():
-        before = began.get(keys[field]) or now
-        if field != "chat_template" and source and not Path(source).is_dir():
+        before = began.get(_COMMITS[field]) or now
+        if source and not exists(located(source)):
             names[field], now = f"{source}@{before}", before
         elif before != now:
             given = getattr(config, field)
             raise UserError(f"{field} = {given!r} has changed since the run began: put it back, or name another --output-dir")
-        record[keys[field]] = now
+        record[_COMMITS[field]] = now
     return replace(config, **names), record
 
 
@@ -239,10 +240,7 @@ def choose_threads(wanted: int, began: Mapping[str, Any], parameters: int) -> No
 
 
 def record(path: Path, sources: Mapping[str, str], device: str, engine: str, settings: Mapping[str, Any], accept: bool) -> None:
-    """Writes the record of a new run, or compares the numeric settings of a resumed run with its record.
-
-    Raises `UserError` if a setting would change the rounding, unless `accept`; then the record lists the changes.
-    """
+    """Writes the record of a run, or compares a resumed one. Raises `UserError` if its rounding changes, unless `accept`."""
     versions = {name: version(name) for name in ("torch", "transformers", "peft")}
     now = {"threads": torch.get_num_threads(), **settings, "device": device, "engine": engine, **versions}
     if not path.exists():
@@ -257,10 +255,8 @@ def record(path: Path, sources: Mapping[str, str], device: str, engine: str, set
         return
     if not accept:
         name, (before, after) = next(iter(changed.items()))
-        raise UserError(
-            f"the run started with {name} = {before!r} and would continue with {after!r}: expected the same, because the adapter "
-            "would differ from the adapter of an uninterrupted run; accept that with --accept-rounding"
-        )
+        why = "because the adapter would differ from the adapter of an uninterrupted run; accept that with --accept-rounding"
+        raise UserError(f"the run started with {name} = {before!r} and would continue with {after!r}: expected the same, {why}")
     values["resumed_otherwise"] = [*values.get("resumed_otherwise", []), changed]
     write_json(path, {**values, "rounding": {**began, **now}}, sort_keys=False)
 

@@ -14,13 +14,8 @@ from msgrpo_hub.games import Game
 
 # ---- ours: tuned on validation boards (benchmark/experiments)
 
-_QUICK: dict[str, Any] = {
-    "beta": 0.04,
-    "learning_rate": 3e-3,
-    "learning_rate_end": 0.1,
-    "warmup": 5,
-    "max_new_tokens": 32,
-}
+_QUICK: dict[str, Any] = {"beta": 0.04, "learning_rate": 3e-3, "learning_rate_end": 0.1, "warmup": 5}
+_QUICK |= {"max_new_tokens": 32, "test_episodes": 200}
 
 QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
     "quickstart": {**_QUICK, "updates": 100, "keep": "best"},  # on some machines, rounding makes it collapse late
@@ -74,7 +69,6 @@ QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
         "beta": 0.0,
         "eval_every": 10,
         "eval_episodes": 30,
-        "test_episodes": 50,
         "keep": "best",
     },
 }
@@ -113,7 +107,7 @@ def _ours(**values: Any) -> dict[str, Setting]:
 
 SETTINGS: dict[str, Setting] = {
     "model": _later("Qwen/Qwen2.5-3B-Instruct", "the paper: 3 billion parameters"),
-    **_ours(init_adapter="", teacher="none", taught=0, teacher_thoughts=False),
+    **_ours(init_adapter="", teacher="none", taught=0, teacher_thoughts=False, sft="", sft_epochs=1),
     "seed": Setting(0, "the paper: 8 runs"),
     "updates": _paper(700),
     "groups": _paper(1),
@@ -146,7 +140,7 @@ SETTINGS: dict[str, Setting] = {
 
 MACHINE: dict[str, Setting] = {
     **_ours(token_budget=8192, max_rows=512, device="auto", engine="auto", gradient_checkpointing=True),
-    **_ours(chat_template="", chat_template_kwargs={}, report_to="none", save_rollouts=False, threads=0),
+    **_ours(chat_template="", chat_template_kwargs={}, report_to="none", save_rollouts=False, show_replies=0, threads=0),
 }
 """Fields for the machine, the model's files or a tracker, all ours."""
 

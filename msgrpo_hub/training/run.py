@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from msgrpo_hub.agent.prompt_formats import find_format
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.downloads.names import exists, is_folder, pocket_path
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.runner import progress
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import distinct_boards, episode_seed
 from msgrpo_hub.models.devices import on_threads
@@ -36,12 +38,21 @@ from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training import machine
 from msgrpo_hub.training.acting import EngineActor, MakeActor, VllmActor
 from msgrpo_hub.training.adapter import save_adapter
-from msgrpo_hub.training.callbacks import Callback, RolloutLog, Run, run_origin
+from msgrpo_hub.training.callbacks import Callback, RolloutLog, Run, run_origin, sample_reply
 from msgrpo_hub.training.config import TrainConfig, fingerprint, fixed_fields, to_toml
 from msgrpo_hub.training.machine import agreed, read_provenance
-from msgrpo_hub.training.metrics import append_metrics, read_metrics
 from msgrpo_hub.training.run_folder import Progress, RunFolder, load_checkpoint, locked, save_checkpoint
-from msgrpo_hub.training.summary import check_start, episode_table, outcome, play_test, read_summary, scores
+from msgrpo_hub.training.summary import (
+    append_metrics,
+    check_start,
+    episode_table,
+    outcome,
+    play_test,
+    read_metrics,
+    read_summary,
+    scores,
+    size_of_test,
+)
 from msgrpo_hub.training.trainer import Trainer
 
 
@@ -98,7 +109,8 @@ def train(
                 raise UserError(f"the processes do not see the same files in {str(folder.path)!r}: expected a shared disk")
         if folder.summary.exists():
             return read_summary(folder.summary) if main else {}
-        trainer = _trainer(config, folder, accelerator, make_actor, accept_rounding)
+        hidden = not (main and show_progress)
+        trainer = _trainer(config, folder, accelerator, make_actor, accept_rounding, hidden)
         held.callback(accelerator.end_training)
         if isinstance(trainer.actor, VllmActor):
             held.callback(trainer.actor.close)
@@ -123,7 +135,7 @@ def train(
         # 2) the remaining updates; after each, metrics and checkpoint are on the disk
         if main and progress.updates < config.updates:
             shutil.rmtree(folder.testing, ignore_errors=True)  # played by other weights
-        hidden = not (main and show_progress)
+        shown: dict[str, str] = {}
         bar = tqdm(total=config.updates, initial=progress.updates, desc="training", unit="update", disable=hidden)
         held.enter_context(bar)
         for index in range(progress.updates + 1, config.updates + 1):
@@ -150,8 +162,13 @@ def train(
             with agreed(accelerator):
                 if main:
                     check_start(config, lines)
-            shown = ("loss",) if index <= config.taught else ("reward", "success")
-            bar.set_postfix({name: f"{update.metrics[name]:.2f}" for name in shown})
+            of = "validation_" if index <= config.taught else ""  # during SFT the policy plays only the validation episodes
+            names = {"loss": "loss", "reward": "reward", "success": "success", "validation_success": "validation success"}
+            names |= {f"{of}unreadable_rate": "unparsed", f"{of}truncated_rate": "truncated"}
+            shown |= {name: f"{update.metrics[key]:.2f}" for key, name in names.items() if key in update.metrics}
+            bar.set_postfix(shown)
+            if main and config.show_replies and index % config.show_replies == 0:
+                bar.write(sample_reply(update, index <= config.taught), file=sys.stderr)
         bar.close()
 
         # 3) adapter, curves, table and replay
@@ -162,13 +179,14 @@ def train(
 
 
 def _trainer(
-    config: TrainConfig, folder: RunFolder, accelerator: Accelerator, make_actor: MakeActor, accept_rounding: bool
+    config: TrainConfig, folder: RunFolder, accelerator: Accelerator, make_actor: MakeActor, accept_rounding: bool, hidden: bool
 ) -> Trainer:
     """Loads the model and claims the folder for this run."""
     began = read_provenance(folder.provenance)
     pinned, sources = machine.pin_sources(config, began)
-    trainer = Trainer(pinned, accelerator, make_actor)
-    agent = trainer.agent
+    with progress(f"loading {config.model}", hidden=hidden, brief=True):
+        trainer = Trainer(pinned, accelerator, make_actor)
+    trainer.hidden, agent = hidden, trainer.agent
     settings = trainer.model.peft_config["default"]
     base = Path(str(settings.base_model_name_or_path)).resolve()
     if is_folder(base) and base != pocket_path().resolve():  # absolute, and with the hash of the folder as its revision
@@ -176,7 +194,8 @@ def _trainer(
     machine.choose_threads(config.threads, began, agent.model.num_parameters())
     games = trainer.starts.games.values()
     longest = max(agent.encode(longest_prompts(games, format_of(agent))), key=len)
-    engine = agent.engine.choose(longest, agent.max_new_tokens).name
+    with progress("comparing the fast engine with the model's own code", hidden=hidden, brief=True):
+        engine = agent.engine.choose(longest, agent.max_new_tokens).name
     with agreed(accelerator), folder.disk_errors():
         if accelerator.is_main_process:
             machine.check_memory(agent, games, config)
@@ -202,10 +221,11 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
 
     # 2) the final table of every game; the first game at the top of the summary
     games, adapter = trainer.starts.games, trainer.agent
-    summary: dict[str, Any] = {"model": config.model, "seed": config.seed, "episodes": config.test_episodes}
+    episodes = size_of_test(config, metrics, len(games))
+    summary: dict[str, Any] = {"model": config.model, "seed": config.seed, "episodes": episodes}
     tables, played = list[dict[str, Any]](), {}
-    for name, game in games.items() if config.test_episodes else ():
-        seeds = [episode_seed(name, "test", index) for index in range(config.test_episodes)]
+    for name, game in games.items() if episodes else ():
+        seeds = [episode_seed(name, "test", index) for index in range(episodes)]
         played[name] = play_test(game, adapter, seeds, config.eval_temperature, folder.testing, show_progress)
         rows = {player.name: scores(game, player) for player in played[name]}
         tables.append({"game": name, "boards": distinct_boards(name, tuple(seeds)), "players": list(rows), **rows})

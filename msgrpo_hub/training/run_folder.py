@@ -20,8 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.storage.files import disk_errors, write_atomically
-from msgrpo_hub.storage.lock import hold
+from msgrpo_hub.storage.files import disk_errors, hold, write_atomically
 from msgrpo_hub.storage.run_files import LOCK
 from msgrpo_hub.training.config import stored_config
 
@@ -63,10 +62,8 @@ class RunFolder:
             stored = stored_config(self.config)
             for name, value in fields.items():
                 if (began := getattr(stored, name)) != value:
-                    raise UserError(
-                        f"{where} holds a run with {name} = {began!r}, not {value!r}: resume with the same configuration, or "
-                        "name another --output-dir"
-                    )
+                    remedy = "resume with the same configuration, or name another --output-dir"
+                    raise UserError(f"{where} holds a run with {name} = {began!r}, not {value!r}: {remedy}")
         elif foreign := [path.name for path in (self.metrics, self.checkpoint, self.summary) if path.exists()]:
             raise UserError(f"{where} holds {foreign[0]} but no config.toml: name an empty or a new --output-dir")
         try:
@@ -74,10 +71,8 @@ class RunFolder:
             with tempfile.TemporaryFile(dir=self.path):
                 pass
         except OSError as error:
-            raise UserError(
-                f"cannot write to the output folder {where} ({error.strerror}): expected a writable folder, name another "
-                "--output-dir"
-            ) from error
+            why = f"cannot write to the output folder {where} ({error.strerror})"
+            raise UserError(f"{why}: expected a writable folder, name another --output-dir") from error
 
     def claim(self, config: str) -> None:
         """Writes the configuration, given as TOML, or deletes the temporary files of a killed run."""
@@ -102,10 +97,8 @@ class RunFolder:
             with safe_open(self.checkpoint, framework="np") as file:
                 return int(json.loads(file.metadata()[FORMAT])["progress"]["updates"])
         except (OSError, SafetensorError, TypeError, KeyError, ValueError) as error:  # the last three: another kind of file
-            raise UserError(
-                f"the checkpoint {str(self.checkpoint)!r} cannot be read ({error}): delete it to start again, "
-                "or name another folder"
-            ) from error
+            why = f"the checkpoint {str(self.checkpoint)!r} cannot be read ({error})"
+            raise UserError(f"{why}: delete it to start again, or name another folder") from error
 
     def disk_errors(self) -> AbstractContextManager[None]:
         """Turns a full, read-only or missing disk into a `UserError` that says how many updates are saved."""
@@ -120,10 +113,7 @@ def seed_folders(folder: Path) -> list[Path]:
 
 @contextmanager
 def locked(folder: Path, made: Sequence[Path] = ()) -> Iterator[None]:
-    """Holds the lock of a run folder, or raises `UserError` if another process trains there.
-
-    Afterwards, the folders that were `made` for this run, innermost first, are removed if they hold nothing.
-    """
+    """Holds the lock of a run folder, or raises `UserError` if another process trains there. Removes empty folders it `made`."""
     busy = f"{str(folder)!r} is in use by another process: wait until that training ends, or name another --output-dir"
     try:
         with hold(folder / LOCK, busy):
@@ -160,10 +150,7 @@ def save_checkpoint(
     run: str,
     credit: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
-    """Writes adapter weights, optimiser moments and progress, atomically and with a checksum.
-
-    Every random stream is a function of (seed, update), so no generator is saved. `run` is the fingerprint of the configuration.
-    """
+    """Writes the state of a run with this fingerprint atomically; random streams follow from (seed, update) and are not saved."""
     parts: dict[str, Mapping[str, Tensor]] = {"weight": parameters, "credit": credit, "best": progress.best_weights}
     tensors = {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
     for name, parameter in parameters.items():
@@ -178,11 +165,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer, run: str
 ) -> tuple[Progress, dict[str, Tensor]]:
-    """Loads a checkpoint into the parameters and the optimiser. Returns the progress of the run and the state of its credit.
-
-    Raises `UserError` if the file is damaged or of another run.
-    """
-
+    """Loads a checkpoint. Returns progress and credit's state. Raises `UserError` if it is damaged or of another run."""
     given, remedy = f"cannot load the checkpoint {str(path)!r}", "delete it to start again, or name another folder"
     try:
         with safe_open(path, framework="pt") as file:

@@ -23,9 +23,8 @@ from msgrpo_hub.games.game import return_range
 from msgrpo_hub.rendering.seed_curves import SeedLines
 from msgrpo_hub.storage.files import files_below
 from msgrpo_hub.training.config import TrainConfig, fixed_fields, parse_games, stored_config
-from msgrpo_hub.training.metrics import Metrics, read_metrics
 from msgrpo_hub.training.run_folder import SEED, RunFolder, seed_folders
-from msgrpo_hub.training.summary import read_summary
+from msgrpo_hub.training.summary import Metrics, read_metrics, read_summary
 
 FIGURES = ("reward", "success", "reward_greedy", "success_greedy")
 
@@ -57,11 +56,7 @@ class Variant:
 
 
 def find_variants(folders: Iterable[Path]) -> list[Variant]:
-    """The runs in some folders as variants, named by their folder. `seed-0`, `seed-1`, … together are one, as is any other run.
-
-    Raises:
-        UserError: a folder holds no run, the runs of a variant differ in more than their seed, or a metric is damaged.
-    """
+    """The runs in folders as variants; `seed-0`, `seed-1`, … are one, as is any other run. Raises `UserError` if they differ."""
     paths: dict[Path, None] = {}
     for folder in folders:
         found = list(folder.glob("metrics.jsonl")) or files_below(folder, "metrics.jsonl")
@@ -99,7 +94,8 @@ def check_metrics(run: SeedRun) -> None:
     bounds |= {"reward": (min(lows), max(highs)), "seconds": (0.0, math.inf)}
     for line in run.metrics:
         where = f" in update {line['update']:g} of {str(run.folder / 'metrics.jsonl')!r}"
-        for name in dict.fromkeys(["teacher_reward" if "teacher_reward" in line else "reward", *line]):
+        played = next((name for name in ("teacher_reward", "sft_replies") if name in line), "reward")
+        for name in dict.fromkeys([played, *line]):
             kind = re.split("[_/]", name.removeprefix("validation_").removeprefix("teacher_"))
             if kind[0] in bounds and kind[-1] != "std":
                 check_within(name, line.get(name), bounds[kind[0]], where)
@@ -198,7 +194,7 @@ def seed_table(variants: Sequence[Variant]) -> str:
             elif why := run.summary.get("learned_nothing"):
                 remarks.append(f"{variant.name}, seed {seed} learned nothing: {why}")
             elif why := run.summary.get("rewards_taught_nothing"):
-                remarks.append(f"{variant.name}, seed {seed} learned from its teacher alone: {why}")
+                remarks.append(f"{variant.name}, seed {seed} learned from SFT alone: {why}")
             for name, table in tables_of(run.summary or {}).items():
                 if not plays(table["adapter"]):
                     remarks.append(f"{variant.name}, seed {seed} does not play {name}: under half of its replies parsed")
@@ -220,19 +216,12 @@ X_AXES: dict[str, tuple[str, Callable[[SeedRun], Iterable[float]]]] = {
         "processor seconds of sampling and training",
         lambda run: np.cumsum([line["processor_seconds"] for line in run.metrics]),
     ),
-    "seconds": (
-        "wall seconds of sampling and training\n(other programs slow a run down: compare only runs that had the machine alone)",
-        lambda run: np.cumsum([line["seconds_acting"] + line["seconds_training"] for line in run.metrics]),
-    ),
 }
 """Choice → label of the x axis, and the x of each update of a run."""
 
 
 def seed_lines(variant: Variant, x: str = "updates") -> SeedLines:
-    """The rewards of a variant on its first game: in training, in validation, and in the final test. `x` is from `X_AXES`.
-
-    Raises `UserError` if a run has not measured `x`.
-    """
+    """The rewards of a variant on its first game over `x` of `X_AXES`. Raises `UserError` if a run has not measured `x`."""
     config = next(iter(variant.runs.values())).config
     game, *others = parse_games(config.game)
     summaries = variant.finished

@@ -1,8 +1,12 @@
-"""The end of a run: its final table, the episode of its replay, and the cause if it has learned nothing."""
+"""What a run measures: the metrics of each update (`metrics.jsonl`), its final table, and the cause if it has learned nothing."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -11,10 +15,13 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import torch
+from accelerate.utils import gather_object
 from peft import PeftModel
+from torch import Tensor
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
-from msgrpo_hub.episode import Episode
+from msgrpo_hub.episode import Episode, Group, known_sum
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import BATCH, play_logged
 from msgrpo_hub.evaluation.scores import judged
@@ -24,18 +31,108 @@ from msgrpo_hub.fields import check
 from msgrpo_hub.games import Game, base_game, episode_seed
 from msgrpo_hub.games.game import is_solvable, return_range
 from msgrpo_hub.models.language_model import LanguageModel
+from msgrpo_hub.msgrpo import StepAdvantages
 from msgrpo_hub.players.registry import SCRIPTED, can_play
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.files import read_json
 from msgrpo_hub.storage.run_files import LOG, read_log
 from msgrpo_hub.storage.tables import Origin, Rollout, tables
 from msgrpo_hub.training.config import TrainConfig, best_teacher
-from msgrpo_hub.training.metrics import Metrics, reply_rates
 
 log = logging.getLogger(__name__)
 
+Metrics = dict[str, float]
+
 _PATIENCE = 3
 """Updates without any advantage after which a run warns."""
+
+# ---- metrics
+
+
+def play_metrics(
+    groups: Sequence[Group], returns: Sequence[Tensor], advantages: StepAdvantages, seconds: float, games: int = 1
+) -> Metrics:
+    """Metrics of an update's rollouts, also by game if there are several; `returns` are C, (G,) each."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    replies = [step.completion for episode in episodes for step in episode.steps]
+    tokens = sum(len(reply.token_ids) for reply in replies)
+    # Servers give no entropies; −Σ log p is an unbiased estimate.
+    entropy = sum(sum(reply.entropies) if reply.entropies else -sum(reply.log_probs) for reply in replies)
+    near = known_sum([reply.near_draws for reply in replies])
+    played = {"": episodes}
+    if games > 1:
+        played |= {f"/{name}": [e for e in episodes if e.game_id == name] for name in {e.game_id: None for e in episodes}}
+    return {
+        **{f"reward{game}": float(np.mean([episode.reward for episode in own])) for game, own in played.items()},
+        **{f"success{game}": float(np.mean([episode.success for episode in own])) for game, own in played.items()},
+        "reward_std": float(np.mean([np.std([episode.reward for episode in group.episodes]) for group in groups])),
+        "composite_return": float(torch.cat([*returns]).mean()),
+        "composite_return_std": float(np.mean([float(of_group.std(correction=0)) for of_group in returns])),
+        "zero_variance_groups": float(sum(not any(bool(steps.any()) for steps in of_group) for of_group in advantages)),
+        **reply_rates(episodes),
+        "entropy": entropy / max(tokens, 1),
+        **({} if near is None else {"near_draws": float(near)}),
+        "distinct_prompt_ratio": len({reply.prompt_ids for reply in replies}) / len(replies),
+        "episodes_per_second": len(episodes) / seconds,
+        "tokens_per_second": tokens / seconds,
+        "seconds_acting": seconds,
+    }
+
+
+def ratio_metrics(ratios: Sequence[Tensor], processes: int = 1) -> Metrics:
+    """The 1 % and 99 % quantiles of p_θ / p_old over the tokens of an optimiser step. At first only rounding moves them."""
+    parts = [*ratios] if processes == 1 else [part for own in gather_object([[*ratios]]) for part in own]
+    if not parts:
+        return {}
+    low, high = np.quantile(torch.cat(parts).double().numpy(), [0.01, 0.99])
+    return {"ratio_q01": float(low), "ratio_q99": float(high)}
+
+
+def reply_rates(episodes: Sequence[Episode]) -> Metrics:
+    """Shares of steps whose reply was unparsed, truncated at the limit, or an illegal action."""
+    steps = [step for episode in episodes for step in episode.steps]
+    return {
+        "unreadable_rate": sum(step.status == "unreadable" for step in steps) / len(steps),
+        "truncated_rate": sum(step.status == "truncated_reply" for step in steps) / len(steps),
+        "illegal_rate": sum(step.action is not None and not step.legal for step in steps) / len(steps),
+    }
+
+
+def memory_mb(device: str) -> float:
+    """Peak memory in MB: of a GPU with its own memory, else of the process. `device` is the kind, such as `cpu`."""
+    if device in ("cuda", "xpu"):
+        return float(torch.get_device_module(device).max_memory_allocated() / 1e6)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def append_metrics(path: Path, metrics: Mapping[str, float]) -> None:
+    """Appends one line and syncs it to disk."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(metrics) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_metrics(path: Path, updates: int | None = None) -> list[Metrics]:
+    """The lines of a metrics file without a torn last one. Raises `UserError` if one of the first `updates` is damaged."""
+    written = path.read_bytes().splitlines()[:updates] if path.exists() else []
+    lines: list[Metrics] = []
+    for number, line in enumerate(written, start=1):
+        try:
+            metrics = json.loads(line)
+            for name in ("seconds_acting", "seconds_training", *metrics):
+                check(name, metrics[name], float)
+            if metrics["update"] != number:
+                break
+        except (ValueError, TypeError, KeyError, RecursionError):
+            break
+        lines.append(metrics)
+    torn = updates is None and len(lines) == len(written) - 1
+    if len(lines) < (updates or len(written)) and not torn:
+        remedy = "expected one per update; put the file back, or train again in another folder"
+        raise UserError(f"{str(path)!r} has no readable line of update {len(lines) + 1}: {remedy}")
+    return lines
+
 
 # ---- the final table
 
@@ -49,13 +146,24 @@ class Played:
     greedy: list[Episode]
 
 
+def size_of_test(config: TrainConfig, metrics: Sequence[Metrics], games: int) -> int:
+    """The test episodes per game; `auto` is what fits into a quarter of the time so far, by the metrics, so also on resume."""
+    if config.test_episodes != "auto":
+        return config.test_episodes
+    spent = sum(line.get(f"seconds_{part}", 0.0) for line in metrics for part in ("acting", "training", "validating"))
+    speeds = [line["seconds_validating"] / config.eval_episodes / games for line in metrics if "seconds_validating" in line]
+    speeds = speeds or [1 / line["episodes_per_second"] for line in metrics if "episodes_per_second" in line]
+    of_each = 4 * games * float(np.mean(speeds)) if speeds else spent / 200  # base and adapter, sampled and greedy
+    episodes = int(min(max(spent / 4 / max(of_each, 1e-9) // 10 * 10, 20), 200))
+    minutes = f"about {episodes * of_each / 60:.1f} min; --test-episodes N plays another number"
+    log.info("final test on %d episodes of each game, %s", episodes, minutes)
+    return episodes
+
+
 def play_test(
     game: Game, agent: LanguageModel, seeds: Sequence[int], temperature: float, folder: Path, show_progress: bool
 ) -> list[Played]:
-    """Plays the same test episodes with each player of the table that knows the game. Finished ones stay in `folder`.
-
-    These are scripted players, the base, the adapter, and the reference: optimal play, or else greedy play.
-    """
+    """Plays the test episodes with every player of the table that knows the game. Finished episodes stay in `folder`."""
     keys = [(seed, 0) for seed in seeds]
     played, references = [], ["random-safe", "base", "adapter", "greedy"]
     if is_solvable(base_game(game)):
@@ -143,10 +251,7 @@ def table(summary: Mapping[str, Any]) -> str:
 
 
 def outcome(config: TrainConfig, metrics: Sequence[Metrics]) -> dict[str, str]:
-    """The likely cause and the remedy if a run, or its rewards, taught nothing; otherwise empty.
-
-    One line as `learned_nothing`, or as `rewards_taught_nothing` if a teacher taught the adapter.
-    """
+    """The likely cause and the remedy as `learned_nothing`, or after SFT as `rewards_taught_nothing`; otherwise empty."""
     rewarded = [line for line in metrics if "zero_variance_groups" in line]
     if rewarded and all(line["zero_variance_groups"] >= config.groups for line in rewarded):
         key = "rewards_taught_nothing" if len(rewarded) < len(metrics) else "learned_nothing"
@@ -156,11 +261,7 @@ def outcome(config: TrainConfig, metrics: Sequence[Metrics]) -> dict[str, str]:
 
 
 def check_start(config: TrainConfig, metrics: Sequence[Metrics]) -> None:
-    """Warns once after three updates in a row without any advantage, unless every episode succeeds.
-
-    Raises:
-        UserError: the first three updates with rewards had no parsed reply, and more updates follow. A resumed run continues.
-    """
+    """Warns of three updates without any advantage. Raises `UserError` if the first three with rewards had no parsed reply."""
     rewarded, index = [line for line in metrics if "zero_variance_groups" in line], len(metrics)
     idle = [line["zero_variance_groups"] >= config.groups for line in rewarded]
     last = rewarded[-_PATIENCE:]
@@ -168,10 +269,8 @@ def check_start(config: TrainConfig, metrics: Sequence[Metrics]) -> None:
         return
     unparsed = all(line["truncated_rate"] + line["unreadable_rate"] == 1 for line in last)
     if len(rewarded) == _PATIENCE and index < config.updates and unparsed:
-        raise UserError(
-            f"stopped after update {index}, which is saved, because rewards can teach nothing: {_cause(config, last)}; name "
-            "another --output-dir, or add --resume to continue anyway"
-        )
+        remedy = f"{_cause(config, last)}; name another --output-dir, or add --resume to continue anyway"
+        raise UserError(f"stopped after update {index}, which is saved, because rewards can teach nothing: {remedy}")
     if not any(idle[-_PATIENCE - 1 : -_PATIENCE]):
         log.warning("updates %d to %d changed nothing: %s", index - _PATIENCE + 1, index, _cause(config, last))
 

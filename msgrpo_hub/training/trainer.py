@@ -8,34 +8,37 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from peft import PeftModel
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.credit import LearningCredit
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation.runner import advance, progress
 from msgrpo_hub.games import Game, episode_seed, make_game, stream
 from msgrpo_hub.models.attention import prefix_states
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.msgrpo import CreditContext, LossTerms, SelectedEpisode, Selection, k3, policy_loss, select
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.acting import LARGEST_K3, LARGEST_RATIO, Actor, EngineActor, MakeActor, Teacher, careful_thought
+from msgrpo_hub.training.acting import LARGEST_K3, LARGEST_RATIO, Actor, EngineActor, MakeActor
 from msgrpo_hub.training.adapter import learning_mode, load_agent
 from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig, parse_games
 from msgrpo_hub.training.machine import token_budget
-from msgrpo_hub.training.metrics import Metrics, memory_mb, play_metrics, ratio_metrics
+from msgrpo_hub.training.sft import ReplyData, Teacher, careful_thought
+from msgrpo_hub.training.summary import Metrics, memory_mb, play_metrics, ratio_metrics, reply_rates
 
 Start = tuple[str, int]
 """(game id, seed of the initial state)."""
@@ -78,7 +81,9 @@ class Trainer:
         self.starts, self.agent = StartStates(config.game, config.seed, config.groups), load_agent(config, accelerator)
         self.actor: Actor = make_actor(self.agent)
         self.teacher: EngineActor | None = None
-        if config.taught:
+        self.data = ReplyData(config, self.agent) if config.sft else None
+        self.index, self.hidden = 0, True  # the current update; whether its progress bars are hidden
+        if config.taught and not config.sft:
             player = ScriptedPolicy(SCRIPTED[config.teaching_player])
             self.teacher = EngineActor(Teacher(self.agent, player, careful_thought if config.teacher_thoughts else None))
         self.model, self.engine, self.temperature = cast(PeftModel, self.agent.model), self.agent.engine, config.temperature
@@ -87,11 +92,14 @@ class Trainer:
 
     def update(self, index: int) -> Update:
         """Update number `index`, from 1: plays the groups, credits their steps, selects episodes and learns from them."""
-        # 1) G episodes from each initial state; in a taught update the teacher plays one
-        started, processor, config = time.monotonic(), time.process_time(), self.config
+        # 1) G episodes from each initial state; in a taught update the teacher plays one, or the data has replies
+        started, processor, config, self.index = time.monotonic(), time.process_time(), self.config, index
         taught = index <= config.taught
-        with without_adapter(self.model) if taught else nullcontext():  # a teacher's thoughts come from the base model
-            groups = self.act(self.starts.of_update(index), self.teacher if taught else None)
+        if taught and self.data:
+            groups = self.data.of_update(index)
+        else:
+            with without_adapter(self.model) if taught else nullcontext():  # a teacher's thoughts come from the base model
+                groups = self.act(self.starts.of_update(index), self.teacher if taught else None)
         acted = time.monotonic()
 
         # 2) returns → advantages → credit → selection
@@ -122,7 +130,8 @@ class Trainer:
         if taught:
             episodes = [episode for group in groups for episode in group.episodes]
             means = {name: sum(getattr(e, name) for e in episodes) / len(episodes) for name in ("reward", "success")}
-            measured = {f"teacher_{name}": mean for name, mean in means.items()} | {"seconds_acting": acted - started}
+            measured = {"sft_replies": float(len(episodes))} if self.data else {f"teacher_{n}": mean for n, mean in means.items()}
+            measured["seconds_acting"] = acted - started
             learned = {name: learned[name] for name in ("loss", "gradient_norm", "learning_rate")}
         else:
             played = play_metrics(groups, plan.returns, plan.step_advantages, acted - started, len(self.starts.games))
@@ -132,17 +141,18 @@ class Trainer:
         metrics = {"update": float(index), **measured, **learned, **cost}
         return Update(index=index, groups=groups, selection=plan, metrics=metrics)
 
-    def act(self, starts: Sequence[Start], teacher: EngineActor | None = None) -> list[Group]:
-        """Plays G episodes from each start, or one by a teacher.
+    def bar(self, task: str, total: int, unit: str = "episode") -> AbstractContextManager[tqdm[Any]]:
+        """The progress bar of a part of an update."""
+        return progress(f"  update {self.index}, {task}", total, unit=unit, hidden=self.hidden, brief=True)
 
-        Every process plays its share and receives all. On servers the first one plays all.
-        """
+    def act(self, starts: Sequence[Start], teacher: EngineActor | None = None) -> list[Group]:
+        """Plays G episodes from each start, or one by a teacher. Each process plays its share; on servers the first plays all."""
         actor, size = (teacher, 1) if teacher else (self.actor, self.config.group_size)
         keys = [(game, seed, member) for game, seed in starts for member in range(size)]
         process, processes = self.accelerator.process_index, self.accelerator.num_processes
         mine = keys[process::processes] if actor.is_exact else keys if process == 0 else []
-        with out_of_memory("sampling", "--max-rows"):
-            episodes: list[Episode] = actor.play(self.starts.games, mine)
+        with out_of_memory("sampling", "--max-rows"), self.bar("sampling", len(mine)) as bar:
+            episodes: list[Episode] = actor.play(self.starts.games, mine, bar)
         if processes > 1:
             episodes = gather_object(episodes)
         played = {(episode.game_id, episode.seed, episode.member): episode for episode in episodes}
@@ -165,16 +175,15 @@ class Trainer:
         return pack(samples, token_budget(self.config, self.model), trees)
 
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
-        """Computes the gradient of an optimiser step, summed over all packs and processes. Returns loss, KL and clip fraction.
-
-        In a taught update the loss is −Σ n·log p_θ instead of the policy loss.
-        """
+        """Sums the gradient over all packs and processes; a taught update has the loss −Σ n·log p_θ. Returns the loss terms."""
         config, processes = self.config, self.accelerator.num_processes
         totals, ratios = torch.zeros(3, dtype=torch.float64), list[Tensor]()
         self.optimizer.zero_grad()
         learning_mode(self.model)
         refers, prefix, frozen = bool(config.beta) and not taught, packs[0].prefix, None
+        own = packs[self.accelerator.process_index :: processes]
         with (
+            self.bar("training", len(own), "batch") as bar,
             out_of_memory("training", "--token-budget, or add --gradient-checkpointing"),
             self.engine.learning(),
             self.engine.sharing(prefix) as states,
@@ -182,7 +191,7 @@ class Trainer:
             if refers:
                 with without_adapter(self.model):
                     frozen = prefix_states(self.model, prefix)
-            for packed in packs[self.accelerator.process_index :: processes]:
+            for packed in own:
                 reference = None
                 if refers:
                     with without_adapter(self.model):
@@ -208,12 +217,13 @@ class Trainer:
                     )
                 terms.loss.backward()
                 totals += torch.stack([terms.loss.detach(), terms.kl, terms.clipped]).cpu().double()
+                bar.update()
         self.model.eval()
         if processes > 1:
             totals = torch.stack(gather_object([totals])).sum(0)  # as objects: not every device has float64
             for parameter in self.parameters.values():
-                own = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-                parameter.grad = self.accelerator.reduce(own, "sum")
+                mine = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+                parameter.grad = self.accelerator.reduce(mine, "sum")
         loss, kl, clipped = totals.tolist()
         return {"loss": loss, "kl": kl, "clip_fraction": clipped, **ratio_metrics(ratios, processes)}
 
@@ -223,10 +233,9 @@ class Trainer:
         self.optimizer.param_groups[0]["lr"] = rate
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.config.gradient_clip).item()
         if not (math.isfinite(terms["loss"]) and math.isfinite(norm)):
-            raise UserError(
-                f"the loss of update {index} is {terms['loss']} and its gradient norm {norm}, expected finite numbers: "
-                f"lower --learning-rate (it was {rate:g}); update {index - 1} is kept"
-            )
+            remedy = f"lower --learning-rate (it was {rate:g}); update {index - 1} is kept"
+            given = f"the loss of update {index} is {terms['loss']} and its gradient norm {norm}"
+            raise UserError(f"{given}, expected finite numbers: {remedy}")
         self.optimizer.step()
         return {**terms, "gradient_norm": norm, "learning_rate": rate}
 
@@ -247,19 +256,20 @@ class Trainer:
             totals = torch.stack(gather_object([totals])).sum(0)
         distance = float(totals[0] / totals[1])
         if not distance <= LARGEST_K3:  # also for NaN
-            raise UserError(
-                f"the servers sample from another distribution than the trainer computes: {distance:.3g} nats per token apart "
-                f"(k3) in update {index}; expected at most {LARGEST_K3}, so the same base and temperature. The weights are "
-                "unchanged; continue with --resume"
-            )
+            given = f"the servers have another distribution than the trainer: k3 {distance:.3g} nats per token in update {index}"
+            remedy = "so the same base and temperature. The weights are unchanged; continue with --resume"
+            raise UserError(f"{given}; expected at most {LARGEST_K3}, {remedy}")
         return {"sampler_k3": distance}
 
     def evaluate(self) -> Metrics:
         """Plays the validation episodes with the current adapter: the mean over games, and each game if there are several."""
         agent, games = replace(self.agent, temperature=self.config.eval_temperature), self.starts.games
-        keys = {name: [(episode_seed(name, "validation", k), 0) for k in range(self.config.eval_episodes)] for name in games}
-        played = {name: play_episodes(game, agent, keys[name]) for name, game in games.items()}
-        metrics = Metrics()
+        size = self.config.eval_episodes
+        keys = {name: [(episode_seed(name, "validation", k), 0) for k in range(size)] for name in games}
+        with self.bar("validating", size * len(games)) as bar:
+            played = {name: play_episodes(game, agent, keys[name], advance(bar, game, size)) for name, game in games.items()}
+        rates = reply_rates([episode for episodes in played.values() for episode in episodes])
+        metrics = {f"validation_{name}": rate for name, rate in rates.items() if name != "illegal_rate"}
         for figure in ("reward", "success"):
             means = {name: sum(getattr(e, figure) for e in episodes) / len(episodes) for name, episodes in played.items()}
             metrics[f"validation_{figure}"] = sum(means.values()) / len(means)
@@ -284,6 +294,5 @@ def out_of_memory(task: str, flag: str) -> Iterator[None]:
         if "out of memory" not in str(error):
             raise
         reason = str(error).splitlines()[0]
-        raise UserError(
-            f"the GPU's memory is exhausted while {task} ({reason}): lower {flag}, then continue with --resume"
-        ) from error
+        why = f"the GPU's memory is exhausted while {task} ({reason})"
+        raise UserError(f"{why}: lower {flag}, then continue with --resume") from error

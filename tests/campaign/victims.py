@@ -39,7 +39,7 @@ OF_THE_BASE = (
 ELSEWHERE = """
 import errno, fcntl, os, socket, sys
 from msgrpo_hub.cli import main
-from msgrpo_hub.storage import lock
+from msgrpo_hub.storage import files as lock
 def flock(*given):
     raise OSError(errno.ENOSYS, "this disk has no locks")
 fcntl.flock, lock.SILENCE, socket.gethostname = flock, 1.0, lambda: f"host-{os.getpid()}"

@@ -30,7 +30,7 @@ from msgrpo_hub.evaluation.results import load_result
 from msgrpo_hub.evaluation.runner import missing_episodes, run_task
 from msgrpo_hub.evaluation.suites import Suite
 from msgrpo_hub.players.registry import Player
-from msgrpo_hub.storage import lock
+from msgrpo_hub.storage import files as lock
 from msgrpo_hub.training.run_folder import locked
 from tests.evaluation.played import LAKE, MIXED, SLIPPERY, Talker, contents, talker
 

@@ -80,6 +80,12 @@ def load_rollouts(repo: str, **options: Any) -> list[Episode]:
     return load_rollouts(repo, **options)
 
 
+def sft_chats(source: str) -> list[Any]:
+    from msgrpo_hub.training.sft import read_chats
+
+    return [*read_chats(source)]
+
+
 def load_table(
     repo: str, *config: str, split: str = "runs", streaming: bool = False
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:

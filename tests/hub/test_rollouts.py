@@ -35,6 +35,7 @@ from tests.hub.commands import (
     push_rollouts,
     refused,
     rows,
+    sft_chats,
     write_files,
 )
 from tests.hub_server.client import LOADS_MODELS, put
@@ -99,6 +100,8 @@ def test_datasets_loads_and_streams_both_tables_with_the_columns_of_the_card(loo
     assert features["log_probs"] == "List(Value('float64'))"
     assert features["prompt"] == "List({'role': Value('string'), 'content': Value('string')})"
     assert len(loopback.owner.call(load_table, repo, split="train")[0]) == EPISODES  # without the name of a table
+    better = [(row["prompt"], row["reply"]) for row in expected if row["action"] and row["advantage"] > 0]
+    assert loopback.owner.call(sft_chats, repo) == sft_chats(str(saved)) == better != []
 
 
 def test_the_episodes_come_back_equal_and_are_of_one_commit(loopback: Loopback, saved: Path) -> None:

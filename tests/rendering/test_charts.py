@@ -33,7 +33,7 @@ def logged(updates: int) -> list[dict[str, float]]:
     values = np.random.default_rng(0).random((updates, len(KEYS))).tolist()
     metrics = [{"update": float(i), **dict(zip(KEYS, row, strict=True))} for i, row in enumerate(values, start=1)]
     for metric in metrics[4::5]:
-        metric |= {"validation_reward": 0.5, "validation_success": 0.5}
+        metric |= {"validation_reward": 0.5, "validation_success": 0.5, "seconds_validating": 0.5}
     return metrics
 
 
@@ -69,7 +69,7 @@ def test_equal_metrics_give_equal_curves_of_one_size(tmp_path: Path) -> None:
 
 def test_every_metric_changes_the_picture(tmp_path: Path) -> None:
     whole = drawn(logged(10), tmp_path)
-    for key in (*KEYS, "validation_reward", "validation_success"):
+    for key in (*KEYS, "validation_reward", "validation_success", "seconds_validating"):
         without = [{name: value for name, value in metric.items() if name != key} for metric in logged(10)]
         assert not np.array_equal(drawn(without, tmp_path), whole), key
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import Callback, TrainConfig
 from msgrpo_hub.training.callbacks import Update
-from msgrpo_hub.training.metrics import Metrics
 from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.summary import Metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.files import hashes, sha256
 

@@ -16,9 +16,8 @@ from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import parse_games, to_toml
-from msgrpo_hub.training.metrics import append_metrics
 from msgrpo_hub.training.run_folder import RunFolder
-from msgrpo_hub.training.summary import Played, scores
+from msgrpo_hub.training.summary import Played, append_metrics, scores
 
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 EPISODES = 12

@@ -152,12 +152,8 @@ def test_a_run_starts_with_the_adapter_that_it_is_given(short: TrainConfig, tmp_
 @pytest.mark.parametrize(
     "options",
     [
-        {"modules_to_save": ["lm_head", "embed_tokens"]},
-        {"trainable_token_indices": [5, 6]},
-        {"bias": "all"},
-        {"use_dora": True},
-        {"target_modules": r".*\.(q_proj|up_proj)"},
-        {"more_tokens": 8},
+        *({"modules_to_save": ["lm_head", "embed_tokens"]}, {"trainable_token_indices": [5, 6]}, {"bias": "all"}),
+        *({"use_dora": True}, {"target_modules": r".*\.(q_proj|up_proj)"}, {"more_tokens": 8}),
     ],
     ids=str,
 )

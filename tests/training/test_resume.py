@@ -208,9 +208,6 @@ def test_a_checkpoint_that_is_damaged_or_of_another_run_is_refused_with_the_reas
     assert hashes(run) == before
 
 
-RECORDS = ('"rounding": 1', '"rounding": {"threads": "2"}', '"init_adapter_commit": ["0123"]')
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -219,7 +216,7 @@ RECORDS = ('"rounding": 1', '"rounding": {"threads": "2"}', '"init_adapter_commi
         ("metrics.jsonl", None),
         *(("provenance.json", text) for text in ("{}", "{")),
         ("provenance.json", '{"base_commit": 3}'),
-        *(("provenance.json", f'{{"base_commit": "0", {record}}}') for record in RECORDS),
+        *(("provenance.json", f'{{"base_commit": "0", {text}}}') for text in ('"rounding": 1', '"sft_commit": ["0123"]')),
     ],
 )
 def test_a_damaged_file_of_a_run_is_named_and_nothing_is_finished(
@@ -266,25 +263,16 @@ def test_whole_numbers_are_the_same_run_in_python_and_in_its_file(tmp_path: Path
 # ---- rounding
 
 
-@pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of threads that torch would be set to."""
-    numbers: list[int] = []
-    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
-    return numbers
-
-
-@pytest.mark.parametrize(("given", "millions", "expected"), [(0, 1, [1]), (0, 500, []), (2, 1, [2]), (2, 500, [2])])
-def test_a_new_run_takes_the_threads_given_else_those_for_its_model(
-    given: int, millions: int, expected: list[int], chosen: list[int]
+def test_a_run_takes_the_threads_given_else_its_own_else_those_for_its_model(
+    msgrpo: Command, finished_run: Path, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choose_threads(given, {}, millions * 10**6)
-    assert chosen == expected
-
-
-def test_a_run_resumes_with_its_own_threads(msgrpo: Command, finished_run: Path, run: Path, chosen: list[int]) -> None:
-    choose_threads(0, read_provenance(run / "provenance.json"), 5 * 10**8)
-    assert chosen == [1]
+    began = read_provenance(run / "provenance.json")
+    cases = [(0, {}, 1, [1]), (0, {}, 500, []), (2, {}, 1, [2]), (2, {}, 500, [2]), (0, began, 500, [1])]
+    for given, record, millions, expected in cases:
+        chosen = list[int]()
+        monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+        choose_threads(given, record, millions * 10**6)
+        assert chosen == expected
     assert resumed(msgrpo, run, "--threads", 0).code == 0
     assert_same_run(run, finished_run)
     assert "resumed_otherwise" not in summary_of(run)

@@ -54,10 +54,11 @@ def test_a_folder_of_seeds_is_a_variant_and_any_other_run_is_one(snakes: Path, t
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("reward", 1e300, "reward = 1e.300 in update 2 of .*metrics.jsonl'"),
-        ("reward", None, "reward = None in update 2 of .*expected float"),
-        ("validation_reward", float("nan"), "validation_reward = nan"),
-        ("success", 7.0, "expected at most 1"),
+        *(
+            ("reward", 1e300, "1e.300 in update 2 of .*metrics.jsonl'"),
+            ("reward", None, "= None in update 2 of .*expected"),
+        ),
+        *(("validation_reward", float("nan"), "validation_reward = nan"), ("success", 7.0, "expected at most 1")),
         ("seconds_acting", -1.0, "expected at least 0"),
     ],
 )
@@ -114,16 +115,6 @@ def test_an_unfinished_run_is_named_and_in_no_figure(tmp_path: Path) -> None:
     assert data_of(variant)["runs"][3] == {"folder": "seed-3", "updates": 7, "finished": False}
 
 
-def test_each_game_of_the_table_has_its_own_number_of_episodes(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", 0, game=LAKE)
-    write_run(tmp_path / "b", 0, game=SNAKE)
-    summary = tmp_path / "a" / "summary.json"
-    summary.write_text(summary.read_text().replace('"episodes": 12', '"episodes": 60'))
-    table = seed_table(find_variants([tmp_path]))
-    assert f"{LAKE}, 60 test episodes per run; " in table
-    assert f"{SNAKE}, 12 test episodes per run; " in table
-
-
 def test_the_curves_of_runs_of_several_games_are_those_of_the_first_game(tmp_path: Path) -> None:
     write_set(tmp_path / "both", 3, game=f"{LAKE},{SNAKE}")
     write_set(tmp_path / "one", 3, game=LAKE)
@@ -134,12 +125,8 @@ def test_the_curves_of_runs_of_several_games_are_those_of_the_first_game(tmp_pat
     assert (both.test, both.bounds, both.game) == (one.test, one.bounds, f"{LAKE} (of several games)")
 
 
-@pytest.mark.parametrize(
-    ("x", "last"), [("updates", 20), ("episodes", 20 * 256), ("tokens", 660), ("processor-seconds", 14), ("seconds", 32)]
-)
-def test_curves_are_drawn_over_each_measure_and_a_second_call_keeps_the_first_figure(
-    x: str, last: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("x", "last"), [("updates", 20), ("episodes", 20 * 256), ("tokens", 660), ("processor-seconds", 14)])
+def test_curves_are_drawn_over_each_measure_and_a_second_call_keeps_the_first_figure(x: str, last: float, tmp_path: Path) -> None:
     write_run(tmp_path / "lake", 1)
     assert seed_lines(find_variants([tmp_path])[0], x).training[1][0][-1] == pytest.approx(last)
     main(["curves", str(tmp_path), "--x", x])
@@ -147,7 +134,6 @@ def test_curves_are_drawn_over_each_measure_and_a_second_call_keeps_the_first_fi
     main(["curves", str(tmp_path)])
     assert {path.name for path in tmp_path.glob("*.png")} == {"seed-curves.png", "seed-curves-2.png"}
     assert (tmp_path / "seed-curves.png").read_bytes() == first
-    assert ("compare only runs that had the machine alone" in capsys.readouterr().err) == (x == "seconds")
 
 
 # ---- training

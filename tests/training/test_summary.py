@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.errors import UserError
+from msgrpo_hub.evaluation import runner
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.shards import read_table
-from msgrpo_hub.training import TrainConfig
+from msgrpo_hub.training import TrainConfig, train
 from msgrpo_hub.training.config import load_config
-from msgrpo_hub.training.summary import check_start, outcome, table
+from msgrpo_hub.training.summary import check_start, outcome, size_of_test, table
 from tests.training.runs import metrics, summary_of
 
 if TYPE_CHECKING:
@@ -100,10 +101,27 @@ def test_the_figures_follow_from_the_stored_test_episodes(tested: tuple[str, Pat
             assert [row["seed"] for row in own] == [episode_seed(game, "test", index) for index in range(40)]
             assert np.mean([row["reward"] for row in own]) == pytest.approx(summary[player][f"reward{suffix}"])
             assert np.mean([row["success"] for row in own]) == summary[player][f"success{suffix}"]
-        sampled = [row for row in rows if (row["player"], row["temperature"]) == (player, 0.7 if is_model else None)]
-        turns = sum(row["steps"] for row in sampled)
-        for column, rate in (("unreadable", "unreadable"), ("truncated_replies", "truncated"), ("illegal", "illegal")):
-            assert sum(row[column] for row in sampled) / turns == pytest.approx(summary[player][f"{rate}_rate"])
+
+
+@pytest.mark.parametrize(("seconds", "games", "episodes"), [(0, 1, 20), (950, 1, 60), (950, 2, 30), (10**6, 1, 200)])
+def test_the_final_test_takes_a_quarter_of_the_time_of_the_run(seconds: float, games: int, episodes: int) -> None:
+    lines = [{"seconds_acting": 0.0, "seconds_training": seconds}, {"seconds_validating": 50.0 * games}]
+    assert size_of_test(TrainConfig(), lines, games) == episodes  # played four times, for a second each
+    assert size_of_test(TrainConfig(test_episodes=7), lines, games) == 7
+
+
+def test_every_part_of_a_run_has_a_progress_bar_and_replies_are_shown(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runner, "DELAY", 0.0)
+    own = replace(config, teacher="optimal", taught=1, updates=2, eval_every=1, max_new_tokens=8, show_replies=1)
+    train(own, tmp_path / "run")
+    said = capsys.readouterr().err
+    parts = [f"update {index}, {part}: " for index in (1, 2) for part in ("sampling", "training", "validating")]
+    parts += ["loading ", "comparing the fast engine", "SFT target: <", "base at temperature 1", "adapter at temperature 0"]
+    assert not [part for part in parts if part not in said]
+    names = ("loss=", "reward=", "success=", "validation success=", "unparsed=", "truncated=")
+    assert all(name in said.split("| 2/2 ")[-1] for name in names)
 
 
 # ---- runs that learn nothing

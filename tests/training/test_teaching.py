@@ -1,7 +1,8 @@
-"""A teacher in the first updates: its replies, the loss of its updates, and resuming before and after its last one."""
+"""SFT in the first updates, from a teacher or a data set: the replies, the loss, and resuming before and after its end."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Completion, Group
@@ -19,10 +19,10 @@ from msgrpo_hub.games.board import inside, neighbour
 from msgrpo_hub.games.snake import Snake
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import TrainConfig, train
-from msgrpo_hub.training.acting import with_move
+from msgrpo_hub.training.machine import pin_sources
+from msgrpo_hub.training.sft import ReplyData, read_chats, with_move
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.engines import computed_rows
-from tests.training.conftest import TWO
 from tests.training.runs import WEIGHTS, Stop, metrics, trainer_of
 
 if TYPE_CHECKING:
@@ -148,10 +148,50 @@ def test_the_loss_of_a_taught_update_is_the_mean_negative_log_likelihood_of_its_
     assert naive() < expected
 
 
+# ---- a data set
+
+CHAT = [{"role": r, "content": c} for r, c in zip(["user", "assistant"] * 2, ["Go?", "Up", "And?", "Down"], strict=True)]
+
+
+@pytest.mark.parametrize("row", [{"messages": CHAT}, {"prompt": CHAT[:1], "completion": CHAT[1:]}])
+def test_every_answer_in_a_file_or_a_folder_of_chats_is_learned_after_its_prompt(row: object, tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    (file := tmp_path / "train.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    assert [*read_chats(str(file))] == [*read_chats(str(tmp_path))] == [(CHAT[:1], "Up"), (CHAT[:3], "Down")]
+    file.write_text('{"text": "Up"}', encoding="utf-8")
+    with pytest.raises(UserError, match=r"row 0 is {'text': 'Up'}: expected `messages`, or `prompt` and `completion`"):
+        [*read_chats(str(file))]
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Path:
+    """Four replies, and one that is too long for the runs of this file."""
+    pytest.importorskip("datasets")
+    rows = [{"messages": [CHAT[0], CHAT[1] | {"content": text}]} for text in (*"ABCD", "A reply " * 9)]
+    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return tmp_path / "chats.jsonl"
+
+
+def test_the_updates_share_out_the_epochs_of_a_data_set_which_may_not_change(taught: TrainConfig, chats: Path) -> None:
+    config = replace(taught, teacher="none", sft=str(chats), sft_epochs=3)
+    data = ReplyData(config, trainer_of(config).agent)
+    shares = [[reply.text for reply in replies_of(data.of_update(index))] for index in (1, 2, 3)]
+    assert [sorted(share) for share in shares] == [[*"ABCD"]] * 3
+    assert len({*map(tuple, shares)}) > 1
+    with pytest.raises(UserError, match="lower --taught, or raise --sft-epochs"):
+        ReplyData(replace(config, taught=4, sft_epochs=1, max_new_tokens=1), trainer_of(config).agent)
+    with pytest.raises(UserError, match="has changed since the run began"):
+        pin_sources(config, {"sft_commit": "0123"})
+
+
 # ---- a whole run
 
 
-def test_a_taught_run_resumes_in_either_part_and_its_metrics_differ_by_part(taught: TrainConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_data", [False, True])
+def test_a_taught_run_resumes_in_either_part_and_its_metrics_differ_by_part(
+    of_data: bool, taught: TrainConfig, chats: Path, tmp_path: Path
+) -> None:
+    taught = replace(taught, teacher="none", sft=str(chats), sft_epochs=3) if of_data else taught
     train(taught, tmp_path / "whole", show_progress=False)
     for index in (2, 4):
         with pytest.raises(KeyboardInterrupt):
@@ -161,9 +201,11 @@ def test_a_taught_run_resumes_in_either_part_and_its_metrics_differ_by_part(taug
     assert adapters[0] == adapters[1]
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "run")
     *lines, played = metrics(tmp_path / "run")
-    assert all(line["teacher_success"] == 1.0 and not POLICY & line.keys() for line in lines)
+    assert [line.get("sft_replies", line.get("teacher_success")) for line in lines] == [4.0 if of_data else 1.0] * 3
+    assert not any(POLICY & line.keys() for line in lines)
+    assert lines[-1]["loss"] < lines[0]["loss"] or not of_data
     assert played.keys() > POLICY
-    assert "teacher_reward" not in played
+    assert not {"teacher_reward", "sft_replies"} & played.keys()
     assert [line["update"] for line in (*lines, played) if "validation_reward" in line] == [2, 4]
     assert "learned_nothing" not in summary
 
@@ -175,7 +217,9 @@ def test_a_taught_run_resumes_in_either_part_and_its_metrics_differ_by_part(taug
         ("--taught 3", "teacher = 'none' with taught = 3: expected both or neither"),
         ("--teacher optimal --taught 101", "taught = 101 of updates = 100: expected at most all"),
         ("--teacher planner --taught 3", "teacher = 'planner' does not know FrozenLake-NotSlippery-v1: expected greedy or"),
-        ("--teacher optimal --taught 3 --save-rollouts", "save_rollouts with a teacher"),
+        ("--teacher optimal --taught 3 --save-rollouts", "save_rollouts with a teacher or sft"),
+        ("--sft ada/lake --teacher auto", "sft = 'ada/lake' with teacher = 'auto' and taught = 0: expected updates for the data"),
+        ("--preset small-model --sft no/such/data", "sft = 'no/such/data': expected a data set on the Hub as USER/NAME"),
         ("--teacher auto --taught 3 --game CliffWalking-Gymnasium-v1,Snake-Solo-v1", "'auto' does not know Snake-Solo-v1: expe"),
         ("--teacher-thoughts", "teacher_thoughts with teacher = 'none'"),
         ("--teacher optimal --taught 3 --teacher-thoughts --prompt-format json", "expected a teacher, lakes or Snakes without"),
@@ -190,15 +234,3 @@ def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_loaded(
     assert refused.code == 2
     assert message in refused.err
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_two_processes_learn_what_one_learns_from_a_teacher(msgrpo: Command, tiny_model: Path, tmp_path: Path) -> None:
-    small = "--teacher optimal --taught 2 --updates 2 --groups 3 --lora-rank 4 --learning-rate 3e-3 --eval-every 0"
-    arguments = ["train", "--model", str(tiny_model), *small.split(), *["--test-episodes", "0", "--token-budget", "256"]]
-    assert msgrpo(*arguments, "--output-dir", tmp_path / "one").code == 0
-    two = msgrpo(*arguments, "--output-dir", tmp_path / "two", program=TWO)
-    assert two.code == 0, two.err
-    one, both = (load_file(tmp_path / name / "adapter" / WEIGHTS) for name in ("one", "two"))
-    assert all(torch.allclose(weights, both[name], atol=1e-5) for name, weights in one.items())
-    assert [line["teacher_reward"] for line in metrics(tmp_path / "two")] == [1.0, 1.0]

@@ -24,7 +24,7 @@ from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS
 from msgrpo_hub.training import Callback, TrainConfig, train
 from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.config import load_config
-from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.summary import read_metrics
 from msgrpo_hub.training.trainer import Trainer, scheduled_rate
 from tests.training.runs import WEIGHTS, Stop, farthest, metrics, summary_of, trained, trainer_of, weights
 

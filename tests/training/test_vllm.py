@@ -23,7 +23,7 @@ from msgrpo_hub.msgrpo import SelectedEpisode, policy_loss
 from msgrpo_hub.rollout import replayed_states
 from msgrpo_hub.training import TrainConfig, train
 from msgrpo_hub.training.acting import EngineActor, VllmActor
-from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.summary import read_metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.vllm_loopback import Answered, VllmLoopback
 from tests.training.runs import Stop, farthest, weights
