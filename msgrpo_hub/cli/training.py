@@ -23,8 +23,7 @@ from msgrpo_hub.training.presets import PRESETS, remark
 if TYPE_CHECKING:
     from msgrpo_hub.training.config import TrainConfig
 
-MINUTES = 10.0
-"""Default of --checkpoint-every."""
+MINUTES = 10.0  # the default of --checkpoint-every
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:

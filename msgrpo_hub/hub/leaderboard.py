@@ -30,7 +30,6 @@ from msgrpo_hub.storage import run_files
 from msgrpo_hub.storage.files import files_below
 
 RUNS = "results"
-"""Folder of the runs in a dataset."""
 
 _MOST_BYTES = 20 * 1024**3
 _PART = r"[A-Za-z0-9_+][A-Za-z0-9._+=-]{0,199}"

@@ -42,8 +42,7 @@ from msgrpo_hub.storage.tables import Origin, Rollout, read_rollouts, tables
 from msgrpo_hub.training.callbacks import blocks
 from msgrpo_hub.training.run_folder import RunFolder
 
-LARGEST = 20 * 1024**3
-"""Largest download, in bytes."""
+LARGEST = 20 * 1024**3  # bytes of a download
 
 _KEPT = 50  # episodes per player to select the picture from
 SFT = "sft"

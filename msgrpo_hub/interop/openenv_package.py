@@ -25,7 +25,6 @@ FILES = (
     *("__init__.py", "episode.py", "errors.py", "fields.py", "rollout.py"),
     *("interop/__init__.py", "interop/episodes.py", "interop/openenv_server.py"),
 )
-"""The parts of this package that the server needs."""
 REQUIREMENTS = ("gymnasium>=1.0", "numpy>=1.26", "openenv>=0.10,<0.11")
 
 

@@ -78,7 +78,6 @@ class Kind:
     required: tuple[str, ...] = ()
     """The fields of every valid identity; the first one holds the player's name."""
     optional: tuple[str, ...] = ()
-    """Further fields of some."""
     batched: bool = False
     """Whether it computes the replies of a batch together."""
     served: bool = False

@@ -85,4 +85,3 @@ SCHEMAS = {
 }
 """Configuration → its columns, with the version of the format."""
 EXAMPLES = pa.schema([("prompt", _MESSAGES), ("completion", _MESSAGES)])
-"""Columns of examples for supervised fine-tuning, as TRL names them."""
