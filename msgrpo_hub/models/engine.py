@@ -36,9 +36,9 @@ from transformers import PreTrainedModel
 from msgrpo_hub.models.attention import SHARED, States, attention_of, base_of, prefix_states
 from msgrpo_hub.models.devices import autocasts, on_threads, to_device
 from msgrpo_hub.models.engine_check import choose_forward
-from msgrpo_hub.models.forward import FastForward
+from msgrpo_hub.models.forward import FastForward, ShardedForward
 from msgrpo_hub.models.load_options import EngineName
-from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
+from msgrpo_hub.models.log_probs import TokenBatch
 from msgrpo_hub.models.sampling import GivenReplies, IntArray, Replies, Sample, TokenIds, distinct, fork
 from msgrpo_hub.models.weights import merged, weights_version
 
@@ -156,12 +156,13 @@ class Engine:
         return [[score_of[prompt, tokens] for tokens in options] for prompt, options in zip(prompts, continuations, strict=True)]
 
     def log_probs(self, batch: TokenBatch, temperature: float, states: States | None = None) -> Tensor:
-        """(K,) log p(target | its context) in float32, with a gradient, under the distribution of sampling.
-
-        `shares_prefixes` of the chosen forward decides how the batch must be built. `sharing` gives the `states`.
-        """
+        """As `FastForward.log_probs`, by the chosen forward."""
         assert self._forward is not None
-        return token_log_probs(self.model, batch, temperature, tree=self._forward.shares_prefixes, states=states)
+        return self._forward.log_probs(batch, temperature, states)
+
+    def shard(self) -> None:
+        """Computes with a base that FSDP shards. Its forward is not compared with another: it is the model's own."""
+        self._forward, self._checked_window = ShardedForward(self.model), True
 
     @contextmanager
     def sharing(self, prefix: TokenIds) -> Iterator[States]:

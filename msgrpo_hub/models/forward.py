@@ -23,10 +23,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.models.attention import SHARED, RowLayer, States, additive, attention_of, base_of, prefix_states
 from msgrpo_hub.models.devices import sixteen_bits, to_device
+from msgrpo_hub.models.log_probs import TokenBatch, token_log_probs
 from msgrpo_hub.models.sampling import IntArray, TokenIds
-from msgrpo_hub.models.token_tree import common_prefix
+from msgrpo_hub.models.token_tree import common_prefix, tree_inputs
 from msgrpo_hub.models.weights import few_rows_by_one_dnn
 
 # Shapes: U rows, V tokens of the vocabulary.
@@ -129,6 +131,13 @@ class FastForward:
         rows = Rows(self, self.new_cache(), visible)
         return self.run(padded, causal, positions, rows.cache), rows
 
+    def log_probs(self, batch: TokenBatch, temperature: float, states: States | None = None) -> Tensor:
+        """(K,) log p(target | its context) in float32, with a gradient, under the distribution of sampling.
+
+        `shares_prefixes` decides how the batch must be built. `Engine.sharing` gives the `states`.
+        """
+        return token_log_probs(self.model, batch, temperature, tree=self.shares_prefixes, states=states)
+
     def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: Any) -> Tensor:
         """Next-token logits after the last token, (U, V) in the model's type; appends the tokens to the cache.
 
@@ -186,3 +195,26 @@ class PlainForward(FastForward):
         cache.value = output.get("past_key_values") if self.cached else None
         logits: Tensor = output.logits[:, -1]
         return logits
+
+
+class ShardedForward(PlainForward):
+    """The log-probabilities of a base that FSDP shards over processes. Its weights are whole only while the model is called."""
+
+    def __init__(self, model: PreTrainedModel | PeftModel) -> None:
+        super().__init__(model)
+        self.name = "fsdp"
+
+    def acting(self) -> Any:
+        """Raises `UserError`: sampling has another number of forward passes in each process, and they would wait forever."""
+        raise UserError("a base that FSDP shards cannot sample: expected --acting vllm:URL, or --taught for every update")
+
+    def log_probs(self, batch: TokenBatch, temperature: float, states: States | None = None) -> Tensor:  # noqa: ARG002
+        """As `FastForward.log_probs`, by one call of the model, which keeps the logits of all replies."""
+        ids = tree_inputs(batch.trees, self.model.device)["input_ids"]
+        rows, columns = (part.to(ids.device) for part in (batch.slots // ids.shape[1], batch.slots % ids.shape[1]))
+        first, last = int(columns.min()), int(columns.max())
+        kept = {name: torch.arange(first, last + 1, device=ids.device) for name in self._options}
+        with sixteen_bits(self.model):
+            logits = self.model(input_ids=ids, use_cache=False, **kept).logits
+        chosen = logits[rows, columns - first if kept else columns].float() / (temperature or 1.0)
+        return torch.log_softmax(chosen, -1).gather(1, batch.targets.to(ids.device)[:, None])[:, 0]

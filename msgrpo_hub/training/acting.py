@@ -83,6 +83,7 @@ class VllmActor:
     _run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     _versions: int = 0
     _pool: VllmPool | None = None
+    _probes: Probes | None = None
     _before: FloatArray | None = None
 
     def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey], bar: tqdm[Any] | None = None) -> list[Episode]:
@@ -121,24 +122,29 @@ class VllmActor:
 
     def _publish(self, games: Mapping[str, Game]) -> tuple[VllmPool, Version]:
         """Writes the current weights as a new version and loads it on the servers."""
+        expected, others = self.expect(games)
         if self._pool is None:
-            self._pool = VllmPool(self.servers, probes_of(self.agent, games), pause=self.pause)
+            self._pool = VllmPool(self.servers, cast(Probes, self._probes), pause=self.pause)
         self._versions += 1
         path = self.folder.resolve() / f"v{self._versions}"
         model = cast(PeftModel, self.agent.model)
         model.save_pretrained(str(path), save_embedding_layers=False)  # otherwise PEFT asks the Hub for the base
-        expected = self._log_probs(self._pool.probes)
-        with without_adapter(model):
-            others = {"the base alone": self._log_probs(self._pool.probes)}
-        if self._before is not None:
-            others["the version before"] = self._before
         version = Version(name=f"msgrpo-{self._run}-v{self._versions}", path=str(path), expected=expected, others=others)
         self._pool.publish(version)
-        self._before = expected
         for old in self.folder.glob("v*"):
             if old.name != path.name:
                 shutil.rmtree(old, ignore_errors=True)
         return self._pool, version
+
+    def expect(self, games: Mapping[str, Game]) -> tuple[FloatArray, dict[str, FloatArray]]:
+        """The log-probabilities of the probes: by the current weights, and by others that a server could have by mistake."""
+        self._probes = self._probes or probes_of(self.agent, games)
+        expected = self._log_probs(self._probes)
+        with without_adapter(cast(PeftModel, self.agent.model)):
+            others = {"the base alone": self._log_probs(self._probes)}
+        others |= {} if self._before is None else {"the version before": self._before}
+        self._before = expected
+        return expected, others
 
     @torch.no_grad()
     def _log_probs(self, probes: Probes) -> FloatArray:

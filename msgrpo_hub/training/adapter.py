@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import fsdp2_prepare_model
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 from transformers import PreTrainedModel
@@ -26,6 +27,7 @@ from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.players.sample_play import prompts_of
 from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.training.config import TrainConfig, parse_games
+from msgrpo_hub.training.machine import sharding
 
 _MAMBA = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 """Model types whose `out_proj` PEFT refuses to adapt, because fused kernels read its weight directly."""
@@ -35,11 +37,12 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     """The base with the adapter to train. Raises `UserError` if they cannot be loaded or do not fit each other or the run."""
     if config.init_adapter:
         check_init_adapter(config)
+    fsdp = sharding()
     agent = LanguageModel.from_pretrained(
         config.model,
         config.init_adapter or None,
         dtype=config.dtype,
-        device=training_device(config.device, accelerator),
+        device="cpu" if fsdp else training_device(config.device, accelerator),
         load_in_4bit=config.load_in_4bit,
         engine=config.engine,
         chat_template=config.chat_template or None,
@@ -68,7 +71,16 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     if config.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.disable_input_require_grads()  # only reentrant checkpointing needs the embeddings' gradients
-    return replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets the threads of torch
+    if fsdp:
+        accelerator.state.fsdp_plugin = fsdp  # accelerate reads it only where there is a GPU
+        fsdp.ignored_modules = [module for name, module in adapted.named_modules() if "lora_" in name.rpartition(".")[2]]
+        for module in fsdp.ignored_modules:
+            module.to(accelerator.device)
+        fsdp2_prepare_model(accelerator, adapted)
+    agent = replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets the threads of torch
+    if fsdp:
+        agent.engine.shard()
+    return agent
 
 
 def training_device(wanted: str, accelerator: Accelerator) -> str:

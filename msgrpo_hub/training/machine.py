@@ -19,10 +19,20 @@ import psutil
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import InitProcessGroupKwargs, gather_object, get_int_from_env
+from accelerate.utils import (
+    FullyShardedDataParallelPlugin,
+    InitProcessGroupKwargs,
+    disable_fsdp_ram_efficient_loading,
+    gather_object,
+    get_int_from_env,
+    parse_flag_from_env,
+)
 from peft import PeftModel
 from torch import nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from msgrpo_hub import __version__
@@ -87,6 +97,22 @@ def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
         why = f"the {processes} processes did not meet within {TO_MEET.seconds} s ({str(error).splitlines()[0][:200]})"
         raise UserError(f"{why}: start all of them again, with one torchrun command on each node") from error
     return accelerator
+
+
+def sharding() -> FullyShardedDataParallelPlugin | None:
+    """The settings of FSDP2 from the environment, which `accelerate launch` sets; None without FSDP.
+
+    Each decoder layer is a shard if the settings do not say it. Only the base is sharded: every process has the whole adapter.
+    Raises `UserError` for version 1 of FSDP, which cannot leave an adapter out.
+    """
+    if not parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        return None
+    disable_fsdp_ram_efficient_loading()  # which cannot leave an adapter out either
+    plugin = FullyShardedDataParallelPlugin()
+    if plugin.fsdp_version != 2:
+        raise UserError("FSDP of version 1 cannot be used: expected fsdp_version: 2 in the configuration, or FSDP_VERSION=2")
+    plugin.auto_wrap_policy = plugin.auto_wrap_policy or transformer_auto_wrap_policy
+    return plugin
 
 
 @contextmanager
@@ -158,11 +184,13 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
         inside = inside / text.num_hidden_layers + text.num_hidden_layers * (prefix + tokens) * text.hidden_size * size
     logits = 4 * min(CHUNK_BYTES, tokens * agent.max_new_tokens / tail * text.vocab_size * 4)
     parameters = list(model.parameters())
+    here = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]  # of shards only this process's
     training = (inside + logits) * (GAPS if cpu else 1)
+    sampling *= not isinstance(model, FSDPModule)
     needed, name = max((sampling, f"sampling {rows} replies"), (training, f"training on {prefix + tokens} tokens"))
     return {
         "program": PROGRAM if cpu else 0.0,
-        "weights": sum(p.nbytes for p in parameters if not p.requires_grad),
+        "weights": sum(own.nbytes for p, own in zip(parameters, here, strict=True) if not p.requires_grad),
         "adapter and optimiser": 4 * sum(p.nbytes for p in parameters if p.requires_grad),  # weight, gradient, two moments
         name: needed,
     }

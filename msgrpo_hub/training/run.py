@@ -98,6 +98,8 @@ def train(
 
         # 1) the folder, which one run holds at a time, and the state of that run
         with agreed(accelerator):
+            if machine.sharding():
+                check_sharded(config, acting)
             if main:
                 for callback in callbacks:
                     callback.before_start(folder.path)
@@ -176,6 +178,20 @@ def train(
         for callback in called:
             callback.on_end(summary)
         return summary
+
+
+def check_sharded(config: TrainConfig, acting: str) -> None:
+    """Raises `UserError` for settings that need the base in one piece."""
+    samples = acting == "engine" and config.taught < config.updates
+    problems = {
+        "load_in_4bit = True: expected False, since accelerate does not shard 4-bit weights": config.load_in_4bit,
+        "acting = 'engine': expected vllm:URL, or --taught for all updates, since a sharded base does not sample": samples,
+        "an evaluation: expected --eval-every 0 and --test-episodes 0; evaluate the adapter with `msgrpo eval` on a server": (
+            config.eval_every or config.test_episodes
+        ),
+    }
+    for problem in filter(problems.get, problems):
+        raise UserError(f"FSDP with {problem}")
 
 
 def _trainer(

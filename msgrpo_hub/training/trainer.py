@@ -31,12 +31,12 @@ from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.msgrpo import CreditContext, LossTerms, SelectedEpisode, Selection, k3, policy_loss, select
 from msgrpo_hub.players.registry import SCRIPTED
 from msgrpo_hub.rollout import play_episodes
-from msgrpo_hub.training.acting import LARGEST_K3, LARGEST_RATIO, Actor, EngineActor, MakeActor
+from msgrpo_hub.training.acting import LARGEST_K3, LARGEST_RATIO, Actor, EngineActor, MakeActor, VllmActor
 from msgrpo_hub.training.adapter import learning_mode, load_agent
 from msgrpo_hub.training.batch import Pack, pack, to_samples
 from msgrpo_hub.training.callbacks import Update
 from msgrpo_hub.training.config import TrainConfig, parse_games
-from msgrpo_hub.training.machine import token_budget
+from msgrpo_hub.training.machine import sharding, token_budget
 from msgrpo_hub.training.sft import ReplyData, Teacher, careful_thought
 from msgrpo_hub.training.summary import Metrics, memory_mb, play_metrics, ratio_metrics, reply_rates
 
@@ -79,6 +79,7 @@ class Trainer:
         self.sampler, self.scale = config.choice("sampler"), config.choice("advantage_scale")
         self.normalisation = config.choice("loss_normalisation")
         self.starts, self.agent = StartStates(config.game, config.seed, config.groups), load_agent(config, accelerator)
+        self.is_sharded = sharding() is not None
         self.actor: Actor = make_actor(self.agent)
         self.teacher: EngineActor | None = None
         self.data = ReplyData(config, self.agent) if config.sft else None
@@ -150,6 +151,8 @@ class Trainer:
         actor, size = (teacher, 1) if teacher else (self.actor, self.config.group_size)
         keys = [(game, seed, member) for game, seed in starts for member in range(size)]
         process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        if isinstance(actor, VllmActor) and self.is_sharded and process:  # the first process expects before it plays
+            actor.expect(self.starts.games)
         mine = keys[process::processes] if actor.is_exact else keys if process == 0 else []
         with out_of_memory("sampling", "--max-rows"), self.bar("sampling", len(mine)) as bar:
             episodes: list[Episode] = actor.play(self.starts.games, mine, bar)
@@ -174,6 +177,12 @@ class Trainer:
         trees = self.engine.choose(longest.prompt_ids, self.config.max_new_tokens).shares_prefixes
         return pack(samples, token_budget(self.config, self.model), trees)
 
+    def share(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack, bool]]:
+        """The packs of this process. With FSDP all processes get as many, and false beside one that counts elsewhere."""
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        rounds = -(-len(packs) // processes) * processes if self.is_sharded else len(packs)
+        yield from ((packs[min(number, len(packs) - 1)], number < len(packs)) for number in range(process, rounds, processes))
+
     def gradient(self, packs: Sequence[Pack], taught: bool = False) -> Metrics:
         """Sums the gradient over all packs and processes; a taught update has the loss −Σ n·log p_θ. Returns the loss terms."""
         config, processes = self.config, self.accelerator.num_processes
@@ -181,7 +190,7 @@ class Trainer:
         self.optimizer.zero_grad()
         learning_mode(self.model)
         refers, prefix, frozen = bool(config.beta) and not taught, packs[0].prefix, None
-        own = packs[self.accelerator.process_index :: processes]
+        own = [*self.share(packs)]
         with (
             self.bar("training", len(own), "batch") as bar,
             out_of_memory("training", "--token-budget, or add --gradient-checkpointing"),
@@ -191,12 +200,15 @@ class Trainer:
             if refers:
                 with without_adapter(self.model):
                     frozen = prefix_states(self.model, prefix)
-            for packed in own:
+            for packed, is_mine in own:
                 reference = None
                 if refers:
                     with without_adapter(self.model):
                         reference = self.engine.log_probs(packed, self.temperature, frozen)
                 log_probs = self.engine.log_probs(packed, self.temperature, states)
+                if not is_mine:
+                    (0.0 * log_probs.sum()).backward()
+                    continue
                 entries = (packed.tokens, packed.old_log_probs, packed.advantages, packed.weights)
                 tokens, old, advantages, weights = (part.to(log_probs.device) for part in entries)
                 if taught:
@@ -248,9 +260,9 @@ class Trainer:
             return {"sampler_k3": 0.0}
         self.model.eval()
         with out_of_memory("measuring", "--token-budget"), self.engine.sharing(packs[0].prefix) as states:
-            for packed in packs[self.accelerator.process_index :: self.accelerator.num_processes]:
+            for packed, is_mine in self.share(packs):
                 log_probs = self.engine.log_probs(packed, self.temperature, states).cpu().double()[packed.tokens]
-                weights = packed.weights.double()
+                weights = packed.weights.double() * is_mine
                 totals += torch.stack([weights @ k3(packed.old_log_probs.double(), log_probs), weights.sum()])
         if self.accelerator.num_processes > 1:
             totals = torch.stack(gather_object([totals])).sum(0)

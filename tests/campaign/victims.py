@@ -39,7 +39,8 @@ OF_THE_BASE = (
 """Some seconds with the built-in base."""
 OF_SMOLLM2 = (
     "train --resume --game FrozenLake-NotSlippery-v1 --teacher optimal --taught 2 --updates 4 --groups 1 --group-size 4 "
-    "--selected-per-group 2 --max-new-tokens 12 --learning-rate 1e-3 --eval-every 2 --eval-episodes 2 --test-episodes 2 --threads 1"
+    "--selected-per-group 2 --max-new-tokens 12 --learning-rate 1e-3 --eval-every 2 --eval-episodes 2 --test-episodes 2 "
+    "--threads 1"
 )
 """Behaviour cloning and rewards on a pretrained model in bfloat16."""
 ELSEWHERE = """
