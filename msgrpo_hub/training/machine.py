@@ -79,6 +79,8 @@ def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
     if report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
         raise UserError(f"report_to = {report_to!r} cannot be used, it is not installed: install it or take 'none'")
     processes = int(get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1))
+    if sharding() and "RANK" not in os.environ:
+        raise UserError("FSDP shards a base over processes: expected `accelerate launch`, or torchrun")
     on_cpu = device == "cpu" or (device == "auto" and gpu() in ("", "mps"))
     try:
         accelerator = Accelerator(

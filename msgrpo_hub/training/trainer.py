@@ -153,6 +153,7 @@ class Trainer:
         process, processes = self.accelerator.process_index, self.accelerator.num_processes
         if isinstance(actor, VllmActor) and self.is_sharded and process:  # the first process expects before it plays
             actor.expect(self.starts.games)
+            self.model.state_dict()  # as saving does in the first process: gathered weights are dropped in all or in none
         mine = keys[process::processes] if actor.is_exact else keys if process == 0 else []
         with out_of_memory("sampling", "--max-rows"), self.bar("sampling", len(mine)) as bar:
             episodes: list[Episode] = actor.play(self.starts.games, mine, bar)
