@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,27 +116,6 @@ ALONE = TWO.replace("os.fork()", "int(sys.argv.pop())").replace(
 )
 """One of two processes. The other never appears, and this one waits for three seconds."""
 
-APART = TWO.replace(
-    "main(sys.argv[1:])", "os.makedirs('other', exist_ok=True)\nif not second: os.chdir('other')\nmain(sys.argv[1:])"
-)
-"""Two processes with different files under the same name, like nodes without a common disk."""
-
-DYING = """
-import itertools, os, signal, sys, time
-from msgrpo_hub.cli import main
-from msgrpo_hub.training.trainer import Trainer
-
-def act(self, starts, teacher, act=Trainer.act, updates=itertools.count(1)):
-    if next(updates) == 3 and os.environ["RANK"] == "1":
-        open("died", "w").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return act(self, starts, teacher)
-
-Trainer.act = act
-main(sys.argv[1:])
-"""
-"""A process of torchrun. The second one is killed in its third update."""
-
 
 @pytest.mark.slow
 def test_a_process_whose_peer_never_appears_ends_with_one_line(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
@@ -149,29 +124,6 @@ def test_a_process_whose_peer_never_appears_ends_with_one_line(msgrpo: Command, 
         assert ended.code == 2, ended.err
         assert "error: the 2 processes did not meet within 3 s" in ended.err.splitlines()[-1]
         assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_torchrun_ends_all_processes_within_a_minute_of_the_death_of_one(flags: list[str], tmp_path: Path) -> None:
-    (tmp_path / "dying.py").write_text(DYING)
-    program = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "dying.py"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*program, "train", *flags, "--device", "cpu", "--output-dir", "run"],
-        **{"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": 300, "check": False},
-    )
-    assert done.returncode != 0
-    assert time.time() - (tmp_path / "died").stat().st_mtime < 60, done.stderr
-    assert len(metrics(tmp_path / "run")) == 2, "finished updates are kept"
-
-
-@pytest.mark.slow
-def test_nodes_that_share_no_disk_are_refused_by_one_line(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
-    ended = msgrpo("train", *flags, "--output-dir", "run", program=APART, folder=tmp_path)
-    assert (ended.code, "Traceback" in ended.err) == (2, False)
-    assert [line for line in ended.said if line.startswith("error: ")] == [
-        "error: the processes do not see the same files in 'run': expected a shared disk"
-    ]
 
 
 @pytest.mark.slow

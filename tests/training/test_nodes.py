@@ -19,7 +19,6 @@ from torch import Tensor
 from msgrpo_hub.training.metrics import read_metrics
 from tests.models.vllm_loopback import VllmLoopback
 from tests.training.runs import WEIGHTS, summary_of, updates_safe
-from tests.training.test_machine import DYING
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -115,16 +114,31 @@ def test_nodes_without_a_common_disk_are_refused_by_one_line(tmp_path: Path) -> 
 
 # ---- FSDP
 
+DYING = """
+import itertools, os, signal, sys, time
+from msgrpo_hub.cli import main
+from msgrpo_hub.training.trainer import Trainer
+
+def act(self, starts, teacher, act=Trainer.act, updates=itertools.count(1)):
+    if next(updates) == 3 and os.environ["RANK"] == "1":
+        open("died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return act(self, starts, teacher)
+
+Trainer.act = act
+main(sys.argv[1:])
+"""
+"""The second process is killed in its third update."""
+
 SHARDED = ENVIRONMENT | {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}
 UNTESTED = ["--eval-every", "0", "--test-episodes", "0", "--device", "cpu"]
 CONFIGURATION = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\nnum_processes: 2\nuse_cpu: true\n"
 
 
-def fsdp(*arguments: object, launch: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def fsdp(*arguments: object, launch: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Two processes that share a base."""
-    command = [*launch, *map(str, arguments)]
-    how = {"cwd": folder, "env": SHARDED, "capture_output": True, "text": True, "timeout": 300, "check": False}
-    done: subprocess.CompletedProcess[str] = subprocess.run(command, **how)  # type: ignore[call-overload]
+    how = {"cwd": folder, "env": SHARDED | environment, "capture_output": True, "text": True, "timeout": 300, "check": False}
+    done: subprocess.CompletedProcess[str] = subprocess.run([*launch, *map(str, arguments)], **how)  # type: ignore[call-overload]
     return done
 
 
@@ -159,41 +173,25 @@ def test_a_sharded_base_learns_from_rewards_of_episodes_that_servers_play(
 
 
 @pytest.mark.parametrize(
-    ("more", "environment", "said"),
+    ("launch", "environment", "more", "said"),
     [
+        ([sys.executable], {"FSDP_VERSION": "1"}, UNTESTED, "FSDP of version 1 cannot be used: expected fsdp_version: 2"),
+        ([sys.executable], {}, UNTESTED, "FSDP shards a base over processes: expected `accelerate launch`, or torchrun"),
+        (TORCHRUN, {}, UNTESTED, "FSDP with acting = 'engine': expected vllm:URL, or --taught for all updates"),
         (
-            ["--acting", "vllm:http://127.0.0.1:1"],
-            {"FSDP_VERSION": "1"},
-            "FSDP of version 1 cannot be used: expected fsdp_version: 2",
+            TORCHRUN,
+            {},
+            ["--taught", "6", "--teacher", "optimal", "--device", "cpu"],
+            "FSDP with an evaluation: expected --eval-every 0",
         ),
-        ([], {}, "FSDP shards a base over processes: expected `accelerate launch`, or torchrun"),
+        (TORCHRUN, {}, [*UNTESTED, "--load-in-4bit"], "FSDP with load_in_4bit = True: expected False"),
     ],
 )
-def test_fsdp_that_cannot_work_is_refused_by_one_line(
-    more: list[str], environment: dict[str, str], said: str, flags: list[str], tmp_path: Path
+def test_what_fsdp_cannot_do_is_refused_by_one_line(
+    launch: list[str], environment: dict[str, str], more: list[str], said: str, flags: list[str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "msgrpo_hub", "train", *flags, *UNTESTED, *more, "--output-dir", "run"]
-    done = subprocess.run(command, cwd=tmp_path, env=SHARDED | environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-    assert done.stderr.splitlines()[-1].startswith(f"error: {said}")
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (UNTESTED, "acting = 'engine': expected vllm:URL, or --taught for all updates"),
-        (
-            ["--acting", "vllm:http://127.0.0.1:1", "--device", "cpu"],
-            "an evaluation: expected --eval-every 0 and --test-episodes 0",
-        ),
-        ([*UNTESTED, "--load-in-4bit"], "load_in_4bit = True: expected False"),
-    ],
-)
-def test_what_a_sharded_base_cannot_do_is_refused_before_it_is_loaded(
-    more: list[str], said: str, flags: list[str], tmp_path: Path
-) -> None:
-    done = fsdp("train", *flags, *more, "--output-dir", "run", launch=[*TORCHRUN, "-m", "msgrpo_hub"], folder=tmp_path)
+    done = fsdp(
+        "train", *flags, *more, "--output-dir", "run", launch=[*launch, "-m", "msgrpo_hub"], folder=tmp_path, **environment
+    )
     assert done.returncode != 0
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1
-    assert errors[0].startswith(f"error: FSDP with {said}")
+    assert [line.startswith(f"error: {said}") for line in done.stderr.splitlines() if line.startswith("error: ")] == [True]
