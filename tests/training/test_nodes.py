@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from msgrpo_hub.training.metrics import read_metrics
+from msgrpo_hub.training.summary import read_metrics
 from tests.models.vllm_loopback import VllmLoopback
 from tests.training.runs import WEIGHTS, summary_of, updates_safe
 
