@@ -9,19 +9,23 @@ from __future__ import annotations
 import string
 from importlib.metadata import entry_points
 from itertools import product
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from msgrpo_hub.errors import unknown
+from msgrpo_hub.errors import UserError, unknown
 from msgrpo_hub.games.game import Game, planes, render_text
 from msgrpo_hub.games.registry import FURTHER, GAMES, GROUP, TABLE_GAMES, make_game
 from msgrpo_hub.games.seeds import SHARES, Split, Splits
 from msgrpo_hub.games.variants import VARIANTS, base_game
 
 Observation = str | npt.NDArray[np.float32]
+
+DRAWING = "msgrpo_hub.rendering.replay_svg:board_pixels"
+"""Draws a board, loaded by the first picture: the rules need no drawing."""
 
 
 class TextGameEnv(gymnasium.Env[Observation, np.int64]):
@@ -44,13 +48,13 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
     └─────────┘
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  (gymnasium declares this attribute)
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012  (gymnasium declares this attribute)
 
     def __init__(
         self,
         game_id: str,
         observation: Literal["text", "tensor"] = "text",
-        render_mode: Literal["ansi"] | None = None,
+        render_mode: Literal["ansi", "rgb_array"] | None = None,
         split: Split = "train",
     ) -> None:
         """Sets up the spaces. Raises `UserError` for an unknown game, observation, render mode or split.
@@ -69,6 +73,7 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
         self.observation, self.render_mode, self.split = observation, render_mode, split
         self._splits = Splits(base_game(self.game))
         self.state: Any = None
+        self._states: list[Any] = []  # of the episode so far
         self.action_space = gymnasium.spaces.Discrete(len(self.game.actions))
         shape = (len(self.game.symbols), self.game.rows, self.game.columns)
         box = gymnasium.spaces.Box(0.0, 1.0, shape, np.float32)
@@ -78,6 +83,7 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
         """Samples an initial state."""
         super().reset(seed=seed, options=options)
         self.state = self._splits.initial_state(self.split, self.np_random)
+        self._states = [self.state]
         return self._seen()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -88,12 +94,21 @@ class TextGameEnv(gymnasium.Env[Observation, np.int64]):
             raise ValueError(f"{self.game.id}: action {action!r} is not in {self.action_space}")
         after = self.game.step(self.state, self.game.actions[int(action)], self.np_random)
         self.state = after.state
+        self._states.append(self.state)
         observation, info = self._seen()
         return observation, after.reward, after.terminated, after.truncated, info
 
-    def render(self) -> str | None:
-        """The board as text, or None without a render mode."""
-        return render_text(self.game, self.state) if self.render_mode == "ansi" else None
+    def render(self) -> str | npt.NDArray[np.uint8] | None:
+        """The board as text, or as pixels (rows, columns, RGB); None without a render mode.
+
+        Raises `UserError` before a reset, and for pixels without the packages of the extra `video`.
+        """
+        if self.state is None and self.render_mode:
+            raise UserError(f"{self.game.id}: render before reset; call reset first")
+        if self.render_mode == "rgb_array":
+            picture: npt.NDArray[np.uint8] = resolve_name(DRAWING)(self.game, self._states)
+            return picture
+        return render_text(self.game, self.state) if self.render_mode else None
 
     def _seen(self) -> tuple[Observation, dict[str, Any]]:
         """The observation and the info of the current state."""

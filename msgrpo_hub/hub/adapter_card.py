@@ -36,6 +36,9 @@ RESULTS = "results"
 LOCAL = "folder:"
 """Prefix of the published name of a local adapter; the hash of its content follows."""
 
+RL_TAGS = ("reinforcement-learning", "deep-reinforcement-learning")
+"""Tags by which the Hub finds agents. The one pipeline tag of a card stays `text-generation`, which inference needs."""
+
 _PLAYERS = ("silent", "random", "random-safe", "base", "adapter", "greedy", "optimal")
 
 
@@ -244,7 +247,7 @@ def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Ba
         pipeline_tag="text-generation",
         language="en",
         **base.license,
-        tags=["msgrpo", *(["reinforcement-learning"] if run.rewarded else []), "text-games", "lora", *weights],
+        tags=["msgrpo", *(RL_TAGS if run.rewarded else ()), "text-games", "lora", *weights],
         datasets=[rollouts] if rollouts else None,
         model_name=repo_id.partition("/")[2],
         eval_results=results or None,

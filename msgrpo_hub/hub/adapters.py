@@ -44,7 +44,7 @@ FORMAT = "msgrpo-adapter-v1"
 
 _OWNED = (
     *(ADAPTER_WEIGHTS, ADAPTER_SETTINGS, PLAY_SETTINGS, TEMPLATE, *TOKENIZER_FILES, "README.md", "config.toml"),
-    *("results.json", "test_episodes.parquet", "replay.svg", "curves.png", f"{RESULTS}/"),
+    *("results.json", "test_episodes.parquet", "replay.svg", "replay.mp4", "replay.gif", "curves.png", f"{RESULTS}/"),
 )
 """The files that a push owns. It removes the files of an earlier push that it does not have."""
 
@@ -112,7 +112,7 @@ def stage_adapter(
     (folder / ADAPTER_SETTINGS).write_text(as_json(public), encoding="utf-8")
     # 3) the files of the run
     source = run.folder
-    own = [path for path in (source.curves, source.replay, source.test_episodes) if path.exists()]
+    own = [path for path in (source.curves, source.replay, *source.videos, source.test_episodes) if path.exists()]
     beside = prompting_files({path.name for path in source.adapter.iterdir()})
     if not any(name in beside for name in VOCABULARIES):  # the base's, so that `AutoTokenizer` works on the repository
         there = list_files(published.repo_id, published.commit)

@@ -36,7 +36,7 @@ MARKER = {"msgrpo-run.json": b'{"format": "msgrpo-run-v1"}\n'}
 CONFIG, METRICS = "config.toml", "metrics.jsonl"
 TRAINED = (
     *(CONFIG, "provenance.json", METRICS, "checkpoint.safetensors", "summary.json", "curves.png", "replay.svg"),
-    *("test_episodes.parquet", "adapter/", "best/", "rollouts/"),
+    *("replay.mp4", "replay.gif", "test_episodes.parquet", "adapter/", "best/", "rollouts/"),
 )
 """The files of a training run; folders end in `/`. `config.toml` makes a folder a run."""
 

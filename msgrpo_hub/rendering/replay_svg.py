@@ -1,7 +1,7 @@
-"""Episodes side by side as one animated SVG.
+"""Episodes side by side as one animated SVG, as a video, and boards as pixels.
 
-The picture needs no script, so it also plays in a README. It follows the reader's light or dark theme. State t appears at second
-t · TICK. The move to it ends the turn before, so a reader sees the thought before the action.
+The SVG needs no script, so it also plays in a README. It follows the reader's light or dark theme. State t appears at second
+t · TICK. The move to it ends the turn before, so a reader sees the thought before the action. Pixels come from stills of the SVG.
 """
 
 from __future__ import annotations
@@ -10,17 +10,28 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
+from io import BytesIO
 from itertools import accumulate, pairwise
 from math import atan2, degrees
+from pathlib import Path
+from typing import Any
 from unicodedata import east_asian_width
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib import get_data_path
+from PIL import Image
 
 from msgrpo_hub.agent.prompt_formats import THINK_ACTION, PromptFormat
 from msgrpo_hub.episode import Episode
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.tables import short
 from msgrpo_hub.games import Game
 from msgrpo_hub.rendering.replay import Data, ending, game_data, read_part, shapes, state_data
 from msgrpo_hub.rollout import replayed_states
+from msgrpo_hub.storage.files import write_atomically
 
 TICK, PAUSE, MOVE = 1.5, 3.5, 0.4
 """Seconds of a turn, seconds of the last state, and the share of a turn during which pieces move."""
@@ -28,10 +39,12 @@ TICK, PAUSE, MOVE = 1.5, 3.5, 0.4
 _BOARD, _MARGIN, _GAP, _HEADING, _TITLE, _CAPTION, _FOOT = 320, 18, 24, 40, 38, 96, 24
 """Sizes in pixels: the side of a board, the margins, and the heights above and below."""
 
+_FIELD = '<clipPath id="field"><rect width="{0.columns}" height="{0.rows}" rx=".3"/></clipPath>'
+
 _LINE = 33
 """Characters on a line of a thought."""
 
-_POSTURES = {"": "scale(1);opacity:1", "goal": "translateX(-.14px) scale(.9);opacity:1", "hole": "scale(.55);opacity:.8"}
+_POSTURES = {"": "scale(1);opacity:1", "goal": "translate(-.14px) scale(.9);opacity:1", "hole": "scale(.55);opacity:.8"}
 _ARROWS = {(0, -1): "←", (1, 0): "↓", (0, 1): "→", (-1, 0): "↑"}
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -41,6 +54,8 @@ class Timeline:
     """Collects CSS keyframes. Without animation, every element looks as in the last state."""
 
     seconds: float
+    still: int | None = None
+    """Draws only this state, or the last of a shorter episode, without keyframes."""
     names: dict[tuple[object, ...], str] = field(default_factory=dict)
     """Looks → their class."""
     rules: dict[str, str] = field(default_factory=dict)
@@ -54,6 +69,9 @@ class Timeline:
                 for at, look in ((turn - MOVE, before), (turn, after))[jumps:]:
                     frames += f"{100 * at * TICK / self.seconds:.5g}%{{{look}}}"
         name = self.names.setdefault((jumps, *looks), f"k{len(self.names)}")
+        if self.still is not None:
+            self.rules[name] = f".{name}{{{looks[min(self.still, len(looks) - 1)]}}}"
+            return name
         animation = f"animation:{name} {self.seconds:g}s {'step-end' if jumps else 'ease-in-out'} infinite"
         self.rules[name] = f".{name}{{{looks[-1]};{animation}}}@keyframes {name}{{{frames}to{{{looks[-1]}}}}}"
         return name
@@ -63,13 +81,16 @@ class Timeline:
         return self.follow([f"visibility:{'visible' if each else 'hidden'}" for each in seen], jumps=True)
 
 
-def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat = THINK_ACTION) -> str:
+def replay_svg(
+    game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat = THINK_ACTION, still: int | None = None
+) -> str:
     """A self-contained animated SVG of episodes from one seed side by side, turn by turn, with thoughts and actions.
 
     Args:
         game: the rules.
         episodes: (title, episode) pairs; a title is usually the player's name.
         prompt_format: parses the thoughts of each reply.
+        still: the state to draw without animation.
 
     Raises:
         ValueError: there are no episodes, they have different seeds, or a record does not replay.
@@ -77,7 +98,7 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
     if len({episode.seed for _, episode in episodes}) != 1:
         raise ValueError("a replay shows one or more episodes of the same seed")
     turns = max(len(episode.steps) for _, episode in episodes)
-    timeline, drawing = Timeline(turns * TICK + PAUSE), game_data(game)
+    timeline, drawing = Timeline(turns * TICK + PAUSE, still), game_data(game)
     columns = 2 if len(episodes) in (2, 4) else min(len(episodes), 3)
     panels = []
     for index, (title, episode) in enumerate(episodes):
@@ -87,7 +108,7 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
         panels.append(f'<g transform="translate({corner})">{panel}</g>')
     width = 2 * _MARGIN + columns * (_BOARD + _GAP) - _GAP
     height = _HEADING + -(-len(episodes) // columns) * (_TITLE + _BOARD + _CAPTION) + _FOOT
-    film = timeline.follow([f"transform:scaleX({turn / turns:.4f})" for turn in range(turns + 1)])
+    film = timeline.follow([f"transform:scale({turn / turns:.4f},1)" for turn in range(turns + 1)])
     bar = f'width="{width - 2 * _MARGIN}" height="4" rx="2"'
     about = f"{game.id}, seed {episodes[0][1].seed}: {', '.join(title for title, _ in episodes)}"
     dark = f"@media (prefers-color-scheme:dark){{{read_part('board_dark.css')}}}"
@@ -99,7 +120,7 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{_clean(about)}</title>",
             shapes([game]),
-            f'<clipPath id="field"><rect width="{game.columns}" height="{game.rows}" rx=".3"/></clipPath>',
+            _FIELD.format(game),
             f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="12"/>',
             f'<text class="heading" x="{_MARGIN}" y="30">{_clean(game.id)}</text>',
             *panels,
@@ -108,6 +129,55 @@ def replay_svg(game: Game, episodes: Sequence[tuple[str, Episode]], prompt_forma
             "</svg>\n",
         ]
     )
+
+
+def write_videos(paths: Sequence[Path], game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat) -> None:
+    """Writes the replay of `replay_svg` as `.mp4` and `.gif` files, a frame per turn. Raises `UserError` as `pixels`."""
+    turns = max(len(episode.steps) for _, episode in episodes)
+    frames = [pixels(replay_svg(game, episodes, prompt_format, still=turn)) for turn in range(turns + 1)]
+    for path in paths:
+        if path.suffix == ".gif":
+            first, *others = map(Image.fromarray, frames)
+            lasting = [int(1000 * TICK)] * turns + [int(1000 * PAUSE)]
+            write_atomically(
+                path, partial(first.save, format="GIF", save_all=True, append_images=others, duration=lasting, loop=0)
+            )
+        else:
+            from imageio.v3 import imwrite  # its extra brings ffmpeg
+
+            encoding: dict[str, Any] = {"extension": ".mp4", "fps": 2, "macro_block_size": 2, "output_params": ["-f", "mp4"]}
+            halves = np.repeat(np.stack(frames), [int(2 * TICK)] * turns + [int(2 * PAUSE)], axis=0)  # two frames a second
+            write_atomically(path, partial(imwrite, image=halves, **encoding))
+
+
+def board_pixels(game: Game, states: Sequence[Any], side: int = 320) -> npt.NDArray[np.uint8]:
+    """The board of the last state, its longer side `side` pixels; the states before it turn the heads of snakes."""
+    drawing, timeline = game_data(game), Timeline(TICK, len(states) - 1)
+    board = _board(drawing, [state_data(game, state) for state in states], timeline)
+    scale = side // max(game.rows, game.columns) // 2 * 2  # videos take even sizes only
+    size = f'width="{game.columns * scale}" height="{game.rows * scale}" viewBox="0 0 {game.columns} {game.rows}"'
+    style = "".join([read_part("board.css"), *timeline.rules.values()])
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{shapes([game])}{_FIELD.format(game)}{board}<style>{style}</style></svg>'
+    )
+    return pixels(svg)
+
+
+def pixels(svg: str) -> npt.NDArray[np.uint8]:
+    """A still as (rows, columns, RGB), in light colours. Raises `UserError` without the packages of the extra `video`."""
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError as error:
+        raise UserError("a picture of a board needs resvg-py: run `pip install 'msgrpo-hub[video]'`") from error
+    # the renderer knows neither variables nor units in transforms
+    plain = re.sub(r"@media[^{]*{(?:[^{}]*{[^{}]*})*[^{}]*}", "", svg)
+    plain = re.sub(r"<style>.*?</style>", lambda style: re.sub(r"(?<=\d)(px|deg)", "", style[0]), plain, flags=re.DOTALL)
+    for name, value in re.findall(r"(--\w+):(#\w+)", svg):
+        plain = plain.replace(f"var({name})", value)
+    fonts = [f"{get_data_path()}/fonts/ttf/DejaVuSans{weight}.ttf" for weight in ("", "-Bold")]
+    families: dict[str, Any] = dict.fromkeys(("font_family", "sans_serif_family"), "DejaVu Sans")
+    png = svg_to_bytes(svg_string=plain, background="#fff", font_files=fonts, skip_system_fonts=True, **families)
+    return np.array(Image.open(BytesIO(bytes(png))).convert("RGB"))
 
 
 def _panel(game: Game, drawing: Data, title: str, episode: Episode, timeline: Timeline, prompt_format: PromptFormat) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from msgrpo_hub.models.devices import on_threads
 from msgrpo_hub.models.vllm_server import parse_servers
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rendering.charts import plot_curves
-from msgrpo_hub.rendering.replay_svg import replay_svg
+from msgrpo_hub.rendering.replay_svg import replay_svg, write_videos
 from msgrpo_hub.storage.files import write_atomically, write_json
 from msgrpo_hub.storage.shards import write_table
 from msgrpo_hub.training import machine
@@ -260,8 +261,10 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
         pairs = zip(by_name["base"].sampled, by_name["adapter"].sampled, strict=True)
         index = int(np.argmax([adapted.reward - base.reward for base, adapted in pairs]))
         pair = [(name, by_name[name].sampled[index]) for name in ("base", "adapter")]
-        drawn = replay_svg(games[first["game"]], pair, find_format(config.prompt_format, may_import=True))
-        write_atomically(folder.replay, lambda beside: beside.write_text(drawn, encoding="utf-8"))
+        replay = (games[first["game"]], pair, find_format(config.prompt_format, may_import=True))
+        write_atomically(folder.replay, lambda beside: beside.write_text(replay_svg(*replay), encoding="utf-8"))
+        if all(map(find_spec, ("imageio_ffmpeg", "resvg_py"))):
+            write_videos(folder.videos, *replay)
         summary |= first | ({"other_games": others} if others else {}) | {"replayed_test_episode": index}
 
     # 4) the summary

@@ -39,7 +39,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: games.episode_seed(LAKE, "tset", 0), "unknown split 'tset': did you mean 'test'"),
     (lambda: TextGameEnv("Snake-Sol-v1"), "did you mean 'Snake-Solo-v1'"),
     (lambda: TextGameEnv(SNAKE, observation="tensors"), "unknown observation 'tensors': did you mean 'tensor'"),
-    (lambda: TextGameEnv(SNAKE, render_mode="human"), "unknown render mode 'human': expected one of ansi"),
+    (lambda: TextGameEnv(SNAKE, render_mode="human"), "unknown render mode 'human': expected one of ansi, rgb_array"),
     (lambda: TextGameEnv(SNAKE, split="trian"), "unknown split 'trian': did you mean 'train'"),
     (lambda: start_play(GAME, THINK_ACTION, seed=-1), "seed = -1: expected at least 0"),
     (lambda: start_play(GAME, THINK_ACTION, seed="one"), "seed = 'one': expected int"),

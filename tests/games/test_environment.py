@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, make_game, splits_of
 from msgrpo_hub.games.environment import TextGameEnv, text_space
 from msgrpo_hub.games.frozen_lake import LakeState
@@ -88,6 +90,35 @@ def test_a_step_before_reset_and_a_wrong_action_are_refused() -> None:
     for action in (-1, 4, 1.0, None, "Left"):
         with pytest.raises(ValueError, match="is not in Discrete"):
             env.step(action)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("game_id", [*GAMES, *TABLE_GAMES, "Snake-Solo-v1:other-symbols"])
+def test_every_game_is_drawn_in_pixels_that_change_with_the_board(game_id: str) -> None:
+    env = TextGameEnv(game_id, render_mode="rgb_array")
+    with pytest.raises(UserError, match="call reset first"):
+        env.render()
+    _, info = env.reset(seed=0)
+    before, grid = env.render(), env.game.grid(env.state)
+    env.step(np.flatnonzero(info["action_mask"])[-1])
+    after = env.render()
+    assert isinstance(before, np.ndarray)
+    assert isinstance(after, np.ndarray)
+    assert before.dtype == np.uint8
+    assert (before.shape[0] % 2, before.shape[1] % 2, before.shape[2]) == (0, 0, 3)
+    assert (before != after).any() == (env.game.grid(env.state) != grid)
+
+
+def test_gymnasium_records_videos_and_stable_baselines3_makes_vector_environments(tmp_path: Path) -> None:
+    name = "msgrpo_hub/Snake-Standard-v1"
+    env = gymnasium.wrappers.RecordVideo(gymnasium.make(name, render_mode="rgb_array"), str(tmp_path))
+    env.reset(seed=1)
+    while not any(env.step(0)[2:4]):
+        pass
+    env.close()
+    assert (tmp_path / "rl-video-episode-0.mp4").stat().st_size > 1000
+    vector = pytest.importorskip("stable_baselines3.common.env_util").make_vec_env(name, 2, env_kwargs={"observation": "tensor"})
+    assert vector.reset().shape == (2, *vector.observation_space.shape)
+    assert vector.render().ndim == 3
 
 
 def test_make_finds_the_games_in_a_fresh_process() -> None:

@@ -23,7 +23,8 @@ warm = LOADS_MODELS
 
 PUSHED = {
     *("README.md", "adapter_config.json", "adapter_model.safetensors", "config.toml", "curves.png", "msgrpo.json"),
-    *("replay.svg", "results.json", "test_episodes.parquet", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json"),
+    *("replay.svg", "replay.mp4", "replay.gif", "results.json", "test_episodes.parquet"),
+    *("chat_template.jinja", "tokenizer.json", "tokenizer_config.json"),
 }
 
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from imageio.v3 import imread
 
 from examples import own_game
 from msgrpo_hub.agent.policy import Prompt, ScriptedPolicy
+from msgrpo_hub.agent.prompt_formats import THINK_ACTION
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, VARIANTS, Game, make_game
 from msgrpo_hub.games.variants import Variant
 from msgrpo_hub.players.scripted import choose_greedy, choose_random, choose_random_safe
 from msgrpo_hub.rendering.replay import LONGEST, episode_data, game_data, state_data
-from msgrpo_hub.rendering.replay_svg import Timeline, replay_svg
+from msgrpo_hub.rendering.replay_svg import Timeline, pixels, replay_svg, write_videos
 from msgrpo_hub.rollout import play_episodes, play_groups, replayed_states
 
 LAKE = "FrozenLake-Slippery-v1"
@@ -156,6 +160,19 @@ def test_other_symbols_are_drawn_as_what_they_stand_for() -> None:
         assert 'class="ice"' in drawn
         assert 'class="tile"' not in drawn
     assert one.count("<use") == two.count("<use")
+
+
+def test_a_video_has_the_turns_of_the_animation_and_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    game, titled = make_game(LAKE), [("me", play(LAKE)[0])]
+    paths, turns = [tmp_path / "replay.mp4", tmp_path / "replay.gif"], len(titled[0][1].steps)
+    write_videos(paths, game, titled, THINK_ACTION)
+    film, gif = (imread(path) for path in paths)
+    assert (len(film), len(gif)) == (3 * turns + 7, turns + 1)
+    last = pixels(replay_svg(game, titled, still=turns)).astype(int)
+    assert abs(film[-1] - last).mean() < 3 < abs(film[0] - last).mean()
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(UserError, match=r"pip install 'msgrpo-hub\[video\]'"):
+        write_videos(paths, game, titled, THINK_ACTION)
 
 
 # ---- the data
