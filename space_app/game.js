@@ -23,8 +23,9 @@ function mountGame(element, props, server, watch) {
     return button;
   };
   const more = html("div", { class: "more" }, press("Again", again), press("Next board", next));
-  const left = html("div", { class: "replay-left" }, board, status, pad, more);
-  const right = html("div", { class: "replay-text" }, results, prompt);
+  prompt.open = window.innerWidth > 700;
+  const left = html("div", { class: "replay-left" }, board);
+  const right = html("div", { class: "replay-text" }, status, pad, more, results, prompt);
   const root = html("div", { class: "replay yours", tabindex: 0, role: "group", "aria-label": "Your game: arrow keys move" },
     html("div", { class: "replay-panel" }, left, right), stage);
   const agent = replayPlayer(stage);
@@ -53,7 +54,7 @@ function mountGame(element, props, server, watch) {
     const input = inputOf(panel, "Board");
     input.value = (first.number + 1) % 10000;
     input.dispatchEvent(new Event("input", { bubbles: true }));
-    setTimeout(() => [...panel.querySelectorAll("button")].find((each) => each.textContent.trim() === "New game").click(), 100);
+    setTimeout(() => buttonOf(element, "New game").click(), 100);
   }
 
   function begin(given) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from urllib.parse import urlencode
 
 import names
@@ -19,7 +20,10 @@ LAKES = {"FrozenLake-NotSlippery-v1": FIRST[2], "FrozenLake-Slippery-v1": "lake-
 
 
 def sentence() -> str:
-    """A sentence about the two boards that the page opens with, with the figures of the bundled comparison."""
+    """A sentence about the two boards that the page opens with; if they are bundled, with the figures of the comparison."""
+    if run := players.own_run():
+        own, base = map(escape, run.sources)
+        return f"Your run {own} beside {base}, the model that it started from. Both play now, turn by turn."
     found = players.bundled("compare")
     about = json.loads((adapters_path() / f"{FIRST[2]}.json").read_text(encoding="utf-8"))
     before, after = (percent(found[side]["success"]["mean"]) for side in ("a", "b"))

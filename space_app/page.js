@@ -17,6 +17,7 @@ function mountReplay(element, props, watch, name) {
     if (!element.contains(place)) element.replaceChildren(caption, place);
     const turn = loads > 1 ? wanted.takeTurn() : 0;
     player.show(data, turn);
+    if (loads === 1 && data && data.players.some((each) => each.waits)) setTimeout(() => buttonOf(element, "Watch").click(), 500);
     caption.hidden = !data;
     if (!data) return;
     const [title, id] = data.caption;
@@ -24,7 +25,7 @@ function mountReplay(element, props, watch, name) {
     remember(name, element, data.asked);
     if (name !== "watch-stage") return;
     if (loads > 1) wanted.tell({ ...Object.fromEntries(LINKED.map((key, index) => [key, data.asked[index]])), turn: turn ? turn + 1 : null });
-    if (!calm() && !turn) player.begin(loads === 1);
+    if (!calm() && !turn && !data.grows && !data.players.some((each) => each.waits)) player.begin(loads === 1);
   };
   watch("value", load);
   load();
@@ -115,6 +116,11 @@ function rolled(given) {
 function inputOf(panel, label) {
   const text = (each) => each.getAttribute("aria-label") ?? [...(each.labels ?? [])].map((own) => own.textContent.trim())[0];
   return [...panel.querySelectorAll("input, textarea")].find((each) => text(each) === label) ?? null;
+}
+
+/** The button with a name in the tab of an element. */
+function buttonOf(element, name) {
+  return [...element.closest("[role=tabpanel]").querySelectorAll("button")].find((each) => each.textContent.trim() === name);
 }
 
 const STOPPED = "Stopped after ";

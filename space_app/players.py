@@ -10,20 +10,25 @@ import json
 import os
 import re
 import threading
+import tomllib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 
-from msgrpo_hub.agent import Policy, PromptFormat, format_of
+import numpy as np
+
+from msgrpo_hub.agent import Policy, Prompt, PromptFormat, format_of
 from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters
-from msgrpo_hub.episode import Episode
+from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, VARIANTS, Game, Variant, make_game
 from msgrpo_hub.players import PlayerSettings, can_play, make_player, prompts_of
@@ -100,8 +105,40 @@ SIMPLE = Line("a scripted player", ThreadPoolExecutor(2), threading.BoundedSemap
 DATASETS = Line("a results dataset", ThreadPoolExecutor(1), threading.BoundedSemaphore(4))
 
 
+@dataclass(frozen=True)
+class Run:
+    """A run on this machine, which `msgrpo space RUN` shows."""
+
+    game: str
+    """The first game that it was trained on."""
+    sources: dict[str, str]
+    """Name → folder or Hub id: its adapter, then its base."""
+    settings: dict[str, Any]
+    """How both play: as in the test of the run."""
+
+
+@cache
+def own_run() -> Run | None:
+    """The run in the environment variable `MSGRPO_RUN`, if it is set. Raises `UserError` if it has no adapter."""
+    if not (folder := os.environ.get("MSGRPO_RUN", "")):
+        return None
+    path = Path(folder).resolve()
+    if not all((path / name).is_file() for name in ("config.toml", "adapter/adapter_config.json")):
+        raise UserError(f"{folder!r} holds no trained adapter: expected the folder of a finished run of `msgrpo train`")
+    config = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+    same = ("max_new_tokens", "prompt_format", "chat_template_kwargs", "dtype", "load_in_4bit")
+    settings = {name: config[name] for name in same if name in config} | {"temperature": config["eval_temperature"]}
+    if (template := path / "adapter" / "chat_template.jinja").exists():
+        settings["chat_template"] = str(template)
+    base = Path(config["model"]).name if Path(config["model"]).is_dir() else config["model"]
+    sources = {f"{path.parent.name}/{path.name}": str(path / "adapter"), base: config["model"]}
+    return Run(game=re.split("[,=]", config["game"])[0], sources=sources, settings=settings)
+
+
 def shown_first() -> str:
-    """The adapter that the Space was deployed with, or the built-in one for Frozen Lake."""
+    """The adapter of the visitor's own run, the one that the Space was deployed with, or the built-in one for Frozen Lake."""
+    if run := own_run():
+        return next(iter(run.sources))
     return check_name(str(json.loads(SETTINGS.read_text(encoding="utf-8"))["adapter"])) if SETTINGS.exists() else "lake"
 
 
@@ -142,7 +179,7 @@ def text(value: str, longest: int, what: str) -> str:
 def check_name(name: str) -> str:
     """Returns the name of a player. Raises `UserError` if it is neither built in nor a name on the Hub."""
     shown = str(name) if len(str(name)) <= 60 else f"{str(name)[:60]}…"
-    if name in BUILT_IN:
+    if name in BUILT_IN or ((run := own_run()) and name in run.sources):
         return name
     if not isinstance(name, str) or len(name) > 200 or not _NAME.fullmatch(name) or ".." in name:
         raise UserError(f"unknown player {shown!r}: expected one of {', '.join(BUILT_IN)}, or a model on the Hub as USER/NAME")
@@ -164,6 +201,56 @@ def line(*names: str) -> Line:
     return SIMPLE if all(name in SCRIPTED for name in names) else MODELS
 
 
+@dataclass(frozen=True)
+class Heard:
+    """A policy for one episode whose replies somebody follows."""
+
+    policy: Policy
+    hear: Callable[[Completion], None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.policy, name)
+
+    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> Sequence[Completion]:
+        completions = self.policy.complete(prompts, rngs)
+        self.hear(completions[0])
+        return completions
+
+
+def replies(name: str, game: Game, seed: int) -> Iterator[list[Completion]]:
+    """Plays one episode like `play` and yields the replies so far: none, and again after each turn, as far as they come alone.
+
+    The episode ends when nobody follows it any more. On ZeroGPU, where a model plays in another process, all come at once.
+    """
+    told: SimpleQueue[Completion | None] = SimpleQueue()
+    left = threading.Event()
+
+    def hear(completion: Completion) -> None:
+        if left.is_set():
+            raise CancelledError
+        told.put(completion)
+
+    def run() -> list[Episode]:
+        try:
+            return _load_and_play(name, game, [(seed, 0)], None if find_spec("spaces") else hear)
+        finally:
+            told.put(None)
+
+    check_player(name, game)
+    future, so_far = MODELS.threads.submit(copy_context().run, run), list[Completion]()
+    try:
+        yield so_far
+        while (completion := told.get()) is not None:
+            so_far.append(completion)
+            yield so_far
+        [episode] = future.result()
+        if not so_far:
+            yield [step.completion for step in episode.steps]
+    finally:
+        left.set()
+        future.cancel()
+
+
 def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
     """Plays one episode from each seed, when it is this player's turn. The request already has a place in the line.
 
@@ -179,11 +266,15 @@ def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
     return episodes
 
 
-def _load_and_play(name: str, game: Game, episode_keys: list[tuple[int, int]]) -> list[Episode]:
+def _load_and_play(
+    name: str, game: Game, episode_keys: list[tuple[int, int]], hear: Callable[[Completion], None] | None = None
+) -> list[Episode]:
     words = None
     if isinstance(game, Variant) and game.id.partition(":")[2] not in VARIANTS:  # a game in a visitor's words
         words = (game.game.id, dict(game.names), game.instructions, tuple(game.rules))
     load(name, game)  # loaded here, since the process that gets the GPU ends with the call
+    if hear:
+        return play_episodes(game, Heard(_models[name], hear), episode_keys)
     return _play_model(name, game.id, words, episode_keys)
 
 
@@ -203,7 +294,9 @@ def load(name: str, game: Game) -> None:
     """Loads a model unless it is loaded. A new one must have room for the game's prompts."""
     if name not in _models:
         source, settings = name, {"temperature": 1.0, "max_new_tokens": 32}  # as in the benchmark
-        if name not in BUILT_IN:
+        if (run := own_run()) and name in run.sources:
+            source, settings = run.sources[name], run.settings
+        elif name not in BUILT_IN:
             source, settings = resolve(name, LARGEST).pinned, {"temperature": 0.5, "max_new_tokens": 256}
         device = cast(Any, os.environ.get("MSGRPO_DEVICE", "auto"))  # a variable of the Space, or a flag of `msgrpo space`
         loaded = make_player(source, PlayerSettings(device=device, **cast(Any, settings)), prompts_of([game]))

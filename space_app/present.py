@@ -17,12 +17,13 @@ BUNDLED = '<p class="count">This result came with the Space. <span class="anew">
 
 def comparison(found: dict[str, Any]) -> str:
     """The scores of two players, and the verdict."""
-    rows = "".join(_row(found[side], found) for side in ("a", "b"))
+    equal = all(found[side]["reward"] == found[side]["success"] for side in ("a", "b"))  # then one of them is enough
+    rows = "".join(_row(found[side], found, equal) for side in ("a", "b"))
+    heads = '<th scope="col">Reward = success</th>' if equal else '<th scope="col">Reward</th><th scope="col">Success</th>'
     return (
         f"{progress(found)}"
         '<table class="scores"><caption class="unseen">Scores of both players</caption>'
-        '<thead><tr><th scope="col">Player</th>'
-        f'<th scope="col">Reward</th><th scope="col">Success</th></tr></thead><tbody>{rows}</tbody></table>'
+        f'<thead><tr><th scope="col">Player</th>{heads}</tr></thead><tbody>{rows}</tbody></table>'
         f'<p class="verdict">{_difference(found)}</p>'
     )
 
@@ -47,15 +48,12 @@ def _difference(found: dict[str, Any]) -> str:
     return f"<b>{words}</b> Difference in reward {sign}{number(difference['mean'])} {interval(difference)}, {p}."
 
 
-def _row(figures: dict[str, Any], found: dict[str, Any]) -> str:
+def _row(figures: dict[str, Any], found: dict[str, Any], equal: bool) -> str:
     rewards = [found[side]["reward"] for side in ("a", "b")]
     ends = [0.0, *(value for reward in rewards for value in reward.values() if value is not None)]
-    reward, success = figures["reward"], figures["success"]
-    return (
-        f'<tr><th scope="row">{escape(names.player(figures["player"]))}</th>'
-        f"<td>{number(reward['mean'])} {interval(reward)}{drawn(reward, min(ends), max(ends))}</td>"
-        f"<td>{number(success['mean'])} {interval(success)}{drawn(success, 0.0, 1.0)}</td></tr>"
-    )
+    axes = [("reward", min(ends), max(ends)), ("success", 0.0, 1.0)][equal:]
+    cells = [f"<td>{number((of := figures[key])['mean'])} {interval(of)}{drawn(of, low, high)}</td>" for key, low, high in axes]
+    return f'<tr><th scope="row">{escape(names.player(figures["player"]))}</th>{"".join(cells)}</tr>'
 
 
 def progress(found: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ A replay is one game, one seed and one or two players: every board, prompt and r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import names
 import numpy as np
 import players
 
-from msgrpo_hub.agent import THINK_ACTION, Prompt
+from msgrpo_hub.agent import THINK_ACTION, Prompt, PromptFormat
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.evaluation.scores import judged
 from msgrpo_hub.games import Game, episode_seed, make_game
@@ -73,12 +73,41 @@ def film(found: Data, asked: Sequence[Any]) -> Data:
     return {**found, "players": shown, "caption": caption, "asked": list(asked)}
 
 
-def side_by_side(game: str, board: int, player: str, beside: str) -> Data:
-    """A player on a board, to the right of another one; no other one if `beside` is empty. Raises `UserError` like `watch`."""
-    found = watch(game, board, player)
-    if beside and beside != player:
-        found = combine(found["number"], [*watch(game, board, beside)["players"], *found["players"]])
-    return film(found, (game, board, player, beside))
+def side_by_side(game: str, board: int, player: str, beside: str) -> Iterator[Data]:
+    """A player on a board, to the right of another one; no other one if `beside` is empty. Raises `UserError` like `watch`.
+
+    Yields the replay so far, again after each turn of a model. The player's model goes first.
+    """
+    rules, number = players.game_of(game), players.number(board)
+    pair = [beside, player] if beside and beside != player else [player]
+    tracks = {name: track(rules, number, players.check_player(name, rules)) for name in reversed(pair)}
+    shown = {name: next(tracks[name]) for name in reversed(pair)}
+    for index, turn in enumerate(({}, *({name: data} for name, of in tracks.items() for data in of))):
+        shown |= turn
+        yield {**film(combine(number, [shown[name] for name in pair]), (game, board, player, beside)), "grows": index > 0}
+
+
+def track(game: Game, number: int, player: str) -> Iterator[Data]:
+    """One player's episode: of a model the start and then each turn as it comes, of others at once."""
+    stored = str(number) in players.bundled("replays").get(game.id, {}).get(player, {})
+    if stored or player in players.SCRIPTED:
+        yield watch(game.id, number, player)["players"][0]
+        return
+    yield so_far(game, number, player, [])
+    with players.line(player).place():
+        for replies in players.replies(player, game, episode_seed(game.id, "test", number)):
+            yield so_far(game, number, player, replies)
+
+
+def so_far(game: Game, number: int, player: str, replies: Sequence[Completion]) -> Data:
+    """`player_data` of an episode of which these replies are there; `waits` says so, unless they are all."""
+    texts = [{"text": reply.text, "finish": reply.finish} for reply in replies]
+    rest = [""] * (game.horizon - len(texts))  # no action, and left out of the data
+    data = player_data(game, player, play_replies(game, number, [*texts, *rest], players.formats.get(player)))
+    if len(texts) < len(data["steps"]):
+        cut = {"states": data["states"][: len(texts) + 1], "steps": data["steps"][: len(texts)]}
+        data |= cut | {"waits": f"Waiting for the reply of turn {len(texts) + 1} …"}
+    return data
 
 
 # ---- the bundle
@@ -98,9 +127,12 @@ class StoredReplies:
         return [Completion(text=reply) if isinstance(reply, str) else Completion(**reply)]
 
 
-def play_replies(game: Game, number: int, replies: Sequence[str | Mapping[str, str]]) -> Episode:
+def play_replies(
+    game: Game, number: int, replies: Sequence[str | Mapping[str, str]], prompt_format: PromptFormat | None = None
+) -> Episode:
     """The episode of stored replies. Each is a text, or `{"text": …, "finish": "length"}` if it was truncated."""
-    [episode] = play_episodes(game, StoredReplies(replies), [(episode_seed(game.id, "test", number), 0)])
+    key = (episode_seed(game.id, "test", number), 0)
+    [episode] = play_episodes(game, StoredReplies(replies), [key], prompt_format=prompt_format)
     return episode
 
 
@@ -115,3 +147,10 @@ def _first_board() -> int:
 
 FIRST = (LAKE, _first_board(), ADAPTER)
 """Game, board and player that the page opens with; the untrained base plays beside it."""
+
+
+def opens_with() -> tuple[str, int, str, str]:
+    """Game, board, player and the one beside it that the Watch tab opens with."""
+    if run := players.own_run():
+        return run.game, 0, *run.sources
+    return FIRST[0], FIRST[1], players.shown_first(), BASE

@@ -197,6 +197,8 @@ def change_rules(
             arms.control.extend(next(parts[turn]) for turn in turns)
             titled = {"as written": (own, arms.own), "in your words": (told, arms.changed)}
             tracks = [replay.player_data(of, player, arm[0]) | {"player": title} for title, (of, arm) in titled.items()]
+            if expected == "less":  # the best moves are those of the game's own words
+                tracks[1]["steps"] = [step | {"optimal": [], "best": [], "regret": None} for step in tracks[1]["steps"]]
             shown = shown or replay.combine(first, tracks)
             yield {"film": shown, "told": shown["players"][1]["system"], "wanted": wanted, **judged(asked, arms)}
 

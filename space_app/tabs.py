@@ -18,7 +18,7 @@ import present
 from compare import MOST_EPISODES, OPENING, compare
 from human import play_result, play_step
 from leaderboard import leaderboard, leaderboard_page
-from replay import BASE, FIRST, film, side_by_side
+from replay import FIRST, film, opens_with, side_by_side
 from rules import ASKED_FIRST, MOST_STARTS, OPENING_PLAYERS, PRESETS, change_rules, told_film, words
 from rules import OPENING as RULES_OPENING
 
@@ -118,7 +118,9 @@ def game_input(value: str = FIRST[0], registered: bool = False) -> gr.Dropdown:
 
 
 def player_input(value: str, label: str = "Player", nobody: bool = False) -> gr.Dropdown:
-    offered = [(names.player(each), each) for each in dict.fromkeys([players.shown_first(), *names.PLAYERS])]
+    run = players.own_run()
+    own = run.sources if run else [players.shown_first()]
+    offered = [(names.player(each), each) for each in dict.fromkeys([*own, *names.PLAYERS])]
     choices = [*([("nobody", "")] if nobody else []), *offered]
     return dropdown(choices, value, label, min_width=190, scale=2, elem_classes="players-list")
 
@@ -137,24 +139,35 @@ def run_until_stopped(go: Any, stop: Any, run: Function, inputs: Sequence[Any], 
 
 
 def watch_tab() -> None:
-    stage = replay_player(json.dumps(side_by_side(*FIRST, BASE)), "watch-stage")
+    first = opens_with()
     with gr.Row(elem_classes="asks"):
-        game, board, roll = game_input(), board_input(), gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
-        player, beside = player_input(players.shown_first()), player_input(BASE, "Next to", nobody=True)
+        game, board = game_input(first[0]), board_input(value=first[1])
+        roll = gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
+        player, beside = player_input(first[2]), player_input(first[3], "Next to", nobody=True)
         go = go_button("Watch")
+    stage = replay_player(json.dumps(next(side_by_side(*first))), "watch-stage")
     links = "".join(f'<li><a href="{escape(address)}">{escape(said)}</a></li>' for said, address in opening.examples())
     mount = "msgrpo.mountExamples(() => trigger('open'));"
     examples = page_html(f'<ul aria-label="Examples">{links}</ul>', elem_id="examples", js_on_load=mount)
     inputs = [game, board, player, beside]
 
-    def shown(*given: Any) -> str:
-        players.number(given[1], what="board")
-        return json.dumps({**side_by_side(*given), "at": time.monotonic()})  # the same replay again is another value
+    latest: dict[str | None, object] = {}  # of each page that waits for a model
 
-    events: dict[str, Any] = {"trigger_mode": "always_last", "api_visibility": "private", "show_progress": "minimal"}
-    gr.on([go.click, board.submit], guarded(shown), inputs, [stage], **events)
-    for event, values in ((examples.open, "msgrpo.wanted.inputs(given)"), (roll.click, "msgrpo.rolled(given)")):
-        event(guarded(lambda *given: (*given, shown(*given))), inputs, [*inputs, stage], js=f"(...given) => {values}", **events)
+    def shown(game: str, board: int, player: str, beside: str, request: gr.Request) -> Iterator[Any]:
+        players.number(board, what="board")
+        given, page, mine = (game, board, player, beside), request.session_hash, object()
+        latest[page] = mine
+        for found in side_by_side(*given):
+            if latest.get(page) is not mine:  # the visitor has asked for another replay
+                return
+            filled = [gr.skip()] * len(given) if found["grows"] else given
+            yield *filled, json.dumps({**found, "at": time.monotonic()})  # the same replay again is another value
+        latest.pop(page, None)
+
+    events: dict[str, Any] = {"trigger_mode": "multiple", "api_visibility": "private", "show_progress": "minimal"}
+    asked = ("given", "given", "msgrpo.wanted.inputs(given)", "msgrpo.rolled(given)")
+    for event, values in zip((go.click, board.submit, examples.open, roll.click), asked, strict=True):
+        event(guarded(shown), inputs, [*inputs, stage], js=f"(...given) => {values}", **events)
     grey_when_changed(inputs, "watch-stage")
     note(
         "**Player**: choose one, or type the name of a model or an adapter on the Hub, `USER/NAME` or `BASE+ADAPTER`. It needs "
@@ -192,7 +205,7 @@ def compare_tab() -> None:
 
 
 def play_tab() -> None:
-    first = (FIRST[0], FIRST[1], players.shown_first())
+    first = opens_with()[:3]
 
     def begin(game: str, board: int, player: str) -> str:
         players.check_player(player, players.game_of(game))
@@ -200,6 +213,10 @@ def play_tab() -> None:
         shown = play_step(game, board, []) | {"player": player, "asked": [game, board, player]}
         return json.dumps(shown | {"caption": [f"{names.game(game)}, board {shown['number']}", game]})
 
+    with gr.Row(elem_classes="asks"):
+        game, board = game_input(first[0]), board_input(value=first[1])
+        roll = gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
+        player, go = player_input(first[2], "Against"), go_button("New game")
     stage = page_html(
         begin(*first),
         elem_id="play-board",
@@ -207,9 +224,6 @@ def play_tab() -> None:
         js_on_load="msgrpo.mountGame(element, props, server, watch);",
         server_functions=[answering(play_step), answering(named_result)],
     )
-    with gr.Row(elem_classes="asks"):
-        game, board, roll = game_input(), board_input(), gr.Button("Random board", elem_classes="dice", min_width=44, scale=0)
-        player, go = player_input(first[2], "Against"), go_button("New game")
     inputs = [game, board, player]
     gr.on([go.click, board.submit], guarded(begin), inputs, [stage], trigger_mode="always_last", **QUIET)
     opened, js = guarded(lambda *given: (*given, begin(*given))), "(...given) => msgrpo.rolled(given)"

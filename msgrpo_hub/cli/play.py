@@ -151,6 +151,8 @@ def choose_human(game: Game, state: Any, rng: Any) -> str:  # noqa: ARG001
 def add_space(parser: argparse.ArgumentParser) -> None:
     """Run the demo on this machine: watch, compare, play and change the rules in a browser. The environment variables
     GRADIO_SERVER_NAME and GRADIO_SERVER_PORT set the address it listens on."""
+    text = "folder of a run of `msgrpo train`: its adapter plays beside its base. Default: the built-in adapters"
+    parser.add_argument("run", metavar="RUN", nargs="?", help=text)
     parser.add_argument("--device", choices=get_args(Device), help=f"{field_docs(LoadOptions)['device']} Default: auto")
 
 
@@ -167,6 +169,8 @@ def run_space(options: argparse.Namespace) -> None:
 
         check_device(options.device)
         os.environ["MSGRPO_DEVICE"] = options.device
+    if options.run:
+        os.environ["MSGRPO_RUN"] = options.run
     print("Next: open the address below; `msgrpo push space USER/NAME` deploys it", file=sys.stderr)
     sys.path.insert(0, str(app.parent))  # as on a Space, whose root is this folder
     runpy.run_path(str(app), run_name="__main__")

@@ -26,7 +26,8 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
 /**
  * A replay player in an element of the page. `show({ players })` starts a replay of one or two players; each has its name
  * (`player`), its `game`, the data of its episode and, if the page has them, a readable name (`title`), `system` and each
- * step's `prompt`. `show` takes the `turn` to begin with. `begin` plays, and `begin(true)` again and again.
+ * step's `prompt`. An episode that is still played says in `waits` for what. `show` takes the `turn` to begin with; data that
+ * `grows` is the replay on the page with more turns, which a reader of the last turn goes on to. `begin` plays, and `begin(true)` again and again.
  *
  * heading: level of the players' names; the heading of a reply is one level below.
  * takesKey: whether the arrow keys step, from the element that has the focus; by default, if it is inside the player.
@@ -71,7 +72,8 @@ function replayPlayer(element, { heading = 2, takesKey, onTurn = () => {} } = {}
   function go(wanted) {
     const before = turn;
     turn = Math.min(Math.max(wanted, 0), last());
-    const text = turn < last() ? `turn ${turn + 1} of ${last()}` : `the end, after ${last()} turn${last() === 1 ? "" : "s"}`;
+    const waits = turn === last() && players.find((player) => player.waits);
+    const text = turn < last() || waits ? `turn ${turn + 1}${waits ? "" : ` of ${last()}`}` : `the end, after ${last()} turn${last() === 1 ? "" : "s"}`;
     output.textContent = text;
     slider.value = turn;
     slider.setAttribute("aria-valuetext", text);
@@ -81,21 +83,25 @@ function replayPlayer(element, { heading = 2, takesKey, onTurn = () => {} } = {}
   }
 
   function show(data, first = 0) {
-    pause();
+    const grows = data && data.grows && root.isConnected;
+    if (!grows) pause();
     if (!data || !data.players || !data.players.length) return root.remove();
+    const wanted = grows ? (turn === last() ? Infinity : turn) : first;
+    const open = grows ? [...panels.querySelectorAll("details")].map((prompt) => prompt.open) : [];
     players = data.players;
-    turn = 0;
+    turn = grows ? turn : 0;
     root.classList.toggle("replay-two", players.length > 1);
     panels.replaceChildren(...players.map((player, index) => replayPanel(player, heading, index, players.length)));
+    open.forEach((was, index) => (panels.querySelectorAll("details")[index].open = was));
     if (!element.contains(root)) element.replaceChildren(root);
     slider.max = last();
     const different = firstDifference(...players);
-    difference.hidden = players.length < 2;
-    difference.disabled = mark.hidden = different === null;
+    difference.hidden = players.length < 2 || players.some((player) => player.waits);
+    difference.disabled = mark.hidden = different === null || difference.hidden;
     difference.textContent = different === null ? "No difference" : `First difference: turn ${different + 1}`;
     if (different !== null) mark.style.left = `calc(8px + (100% - 16px) * ${different / last()})`;
     legend.replaceChildren(...replayLegend(players));
-    go(first);
+    go(wanted);
   }
 
   slider.addEventListener("input", () => jump(Number(slider.value)));
@@ -135,9 +141,9 @@ function replayLegend(players) {
   const picture = (...shapes) => svg("svg", { viewBox: "-.5 -.5 1 1", class: "replay-icon", "aria-hidden": "true" }, ...shapes);
   const drawn = game.legend.flatMap(([symbol, name]) => {
     if (states.some(({ pieces }) => symbol in pieces)) return [[name, svg("use", { href: `#${game.pieces[symbol]}` })]];
-    if (name === "you") return [[name, svg("use", { href: "#walker" })]];
+    if (name === "you") return [["agent", svg("use", { href: "#walker" })]];
     const head = { "your head": "you", "opponent head": "opponent" }[name];
-    return head ? [[head, svg("g", { transform: "scale(.9)" }, svg("circle", { class: `head ${head}`, r: 0.43 }), svg("use", { href: "#awake" }))]] : [];
+    return head ? [[head === "you" ? "agent" : head, svg("g", { transform: "scale(.9)" }, svg("circle", { class: `head ${head}`, r: 0.43 }), svg("use", { href: "#awake" }))]] : [];
   });
   const marks = [["chosen move", svg("path", { class: "chosen", d: "M-.3 -.3L.35 0L-.3 .3L-.12 0Z" })]];
   if (players.some(({ steps }) => steps.some(({ best }) => best.length))) marks.push(["best move", svg("circle", { class: "best", r: 0.34 })]);
@@ -217,7 +223,8 @@ function replayActions(game, step) {
   });
 }
 
-function replayStatus({ game, ending, ended, steps }, step) {
+function replayStatus({ game, ending, ended, steps, waits }, step) {
+  if (!step && waits) return html("p", { class: "replay-status" }, waits);
   if (!step) {
     const kind = ["success", "survived"].includes(ending) ? "good" : "bad";
     return html("p", { class: `replay-status ${kind}` }, `The end: ${ended}, reward ${signed(sum(steps.map(({ reward }) => reward)))}`);
@@ -225,7 +232,7 @@ function replayStatus({ game, ending, ended, steps }, step) {
   const action = game.actions[step.action];
   const [kind, words] = {
     ok: judgement(game, step, action),
-    illegal: againstAWall(step, action),
+    illegal: againstAWall(game, step, action),
     unreadable: ["bad", "Unparsed: no action found in the reply"],
     truncated_reply: ["bad", "Truncated at the token limit"],
   }[step.status];
@@ -241,8 +248,8 @@ function judgement(game, step, action) {
 }
 
 /** A move against a wall: wasted, unless slippery ice makes it the best way to slide aside. */
-function againstAWall(step, action) {
-  return step.best.includes(step.action) ? ["good", `${action} against the wall, best: the ice may slide you aside`] : ["bad", `${action}, illegal`];
+function againstAWall(game, step, action) {
+  return step.best.includes(step.action) && step.best.length < game.actions.length ? ["good", `${action} against the wall, best: the ice may slide you aside`] : ["bad", `${action}, illegal`];
 }
 
 /** Reward and regret: the sum over the turns before, and the value of this turn. */
