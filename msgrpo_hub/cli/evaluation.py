@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgrpo_hub.cli.flags import add_fields, add_json, as_flags, given_fields, print_next, read_as, show
+from msgrpo_hub.cli.flags import add_fields, add_format, add_json, as_flags, given_fields, print_next, read_as, show
 from msgrpo_hub.cli.hub import add_visibility, show_pushed
 from msgrpo_hub.cli.play import PLAYERS, quiet_loading
 from msgrpo_hub.downloads.names import without_secrets
@@ -44,7 +44,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     for way, what in (("in", "prompts"), ("out", "replies")):
         text = f"with --estimate: what a server charges for {what}, in dollars per million tokens"
         flag(f"--price-{way}", type=read_as(Price), metavar="RATE", help=text)
-    add_json(parser)
+    add_format(parser)
     flag("--push-to-hub", metavar="REPO", help="push the results of this command to the dataset USER/NAME")
     add_visibility(parser)
     text = (
@@ -87,13 +87,15 @@ def run_eval(options: argparse.Namespace) -> None:
     results = evaluate(options.players, options.suite, options.output_dir, **how)
 
     # 3) tables, failures and a push
-    tables = "\n".join(filter(None, [results_table(results), repeat_table(results)]))
-    tables = "\n".join(["\n\n".join(filter(None, [tables, semantic_table(results)])), *near_draws(results)])
+    layout = options.format
+    tables = "\n".join(filter(None, [results_table(results, layout=layout), repeat_table(results, layout)]))
+    tables = "\n".join(["\n\n".join(filter(None, [tables, semantic_table(results, layout=layout)])), *near_draws(results)])
     show(
         [{**run.config, "folder": str(run.folder), **run.summary, "failures": run.failures} for run in results],
         tables,
         as_json=options.json,
         sort_keys=True,
+        layout=layout,
     )
     incomplete = [result for result in results if not result.complete]
     for result in incomplete:
@@ -135,19 +137,20 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, type=Path, metavar=name.upper(), help=f"folder with the results of {text}")
     text = "compare two training methods: each folder has the results of one checkpoint per training seed"
     parser.add_argument("--methods", action="store_true", help=text)
-    add_json(parser)
+    add_format(parser)
 
 
 def run_compare(options: argparse.Namespace) -> None:
     from msgrpo_hub.evaluation.comparison import compare, compare_methods
     from msgrpo_hub.evaluation.tables import comparison_table, methods_table
 
+    layout = options.format
     if options.methods:
         methods = compare_methods(options.first, options.second)
-        show([asdict(row) for row in methods], methods_table(methods), as_json=options.json)
+        show([asdict(row) for row in methods], methods_table(methods, layout), as_json=options.json, layout=layout)
         return
     compared = compare(options.first, options.second)
-    show([asdict(row) for row in compared], comparison_table(compared), as_json=options.json)
+    show([asdict(row) for row in compared], comparison_table(compared, layout), as_json=options.json, layout=layout)
     if options.first.parent == options.second.parent:
         print_next(f"msgrpo report {shlex.quote(str(options.first.parent))}")
 
@@ -197,7 +200,7 @@ def run_report(options: argparse.Namespace) -> None:
 
 def add_leaderboard(parser: argparse.ArgumentParser) -> None:
     _add_source(parser)
-    add_json(parser)
+    add_format(parser)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
@@ -213,9 +216,10 @@ def run_leaderboard(options: argparse.Namespace) -> None:
     from msgrpo_hub.hub.leaderboard import as_json, read_leaderboard
 
     board = read_leaderboard(options.source, revision=options.revision)
-    tables = [make(board.results, lambda result: short(board.name(result))) for make in (results_table, semantic_table)]
+    name, layout = (lambda result: short(board.name(result))), options.format
+    tables = [make(board.results, name, layout) for make in (results_table, semantic_table)]
     text = "\n\n".join(filter(None, [*tables, REPLAYED if board.results else ""]))
-    show(as_json(board), text, as_json=options.json, sort_keys=True)
+    show(as_json(board), text, as_json=options.json, sort_keys=True, layout=layout)
     _report_source(board)
     if board.commit:
         submit = f"msgrpo push results runs/mine {board.source} --create-pr"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import csv
 import dataclasses
 import inspect
 import json
@@ -12,7 +13,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType, UnionType
@@ -150,10 +151,38 @@ def add_json(parser: argparse._ActionsContainer, text: str = "print JSON instead
     parser.add_argument("--json", action="store_true", help=text)
 
 
-def show(data: Any, text: str, *, as_json: bool, sort_keys: bool = False) -> None:
-    """Prints data as JSON, or else as text without control characters."""
-    plain_text = "\n".join(map(plain, text.split("\n")))
-    print(json.dumps(data, indent=2, sort_keys=sort_keys) if as_json else plain_text)
+def add_format(parser: argparse._ActionsContainer) -> None:
+    """`--json` and `--format`, the flags of the commands that print tables of results."""
+    add_json(parser)
+    text = "how to print tables; csv has a line per result, with the numbers of --json. Default: table"
+    parser.add_argument("--format", choices=("table", "markdown", "csv", "latex"), default="table", help=text)
+
+
+def show(data: Any, text: str, *, as_json: bool, sort_keys: bool = False, layout: str = "table") -> None:
+    """Prints data as JSON or, with the layout `csv`, its rows; or else text without control characters."""
+    if as_json:
+        print(json.dumps(data, indent=2, sort_keys=sort_keys))
+    elif layout == "csv":
+        rows = [dict(_flat(row)) for row in (data["results"] if isinstance(data, dict) else data)]
+        names = sorted(dict.fromkeys(name for row in rows for name in row), key=lambda name: name not in ("task", "player"))
+        writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        if layout == "latex":  # all but the tables becomes comments
+            parts = re.split(r"(\\begin{tabular}.*?\\end{tabular})", text, flags=re.DOTALL)
+            parts[::2] = [re.sub(r"^(?=.)", "% ", part, flags=re.MULTILINE) for part in parts[::2]]
+            text = "".join(parts)
+        print("\n".join(map(plain, text.strip("\n").split("\n"))))
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The values below a mapping, each with its path, such as `reward.mean`; a list is JSON."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", json.dumps(value) if isinstance(value, (list, tuple)) else value
 
 
 def print_next(*commands: str) -> None:

@@ -15,7 +15,7 @@ from msgrpo_hub.evaluation.results import Result, player_key, run_hash
 from msgrpo_hub.evaluation.statistics import BETTING, Floats, Interval, mean_interval
 from msgrpo_hub.evaluation.suites import load_suite
 from msgrpo_hub.evaluation.summary import best_reference, figure
-from msgrpo_hub.evaluation.tables import aligned, markdown, noted, short, with_interval
+from msgrpo_hub.evaluation.tables import aligned, noted, short, with_interval
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.game import return_range
 
@@ -104,16 +104,14 @@ def semantic_scores(results: Sequence[Result]) -> list[SemanticScore]:
     return sorted(scores, key=lambda score: -score.figure["mean"])
 
 
-def semantic_table(
-    results: Sequence[Result], name: Callable[[Result], str] = lambda result: short(result.player), *, as_markdown: bool = False
-) -> str:
+def semantic_table(results: Sequence[Result], name: Callable[[Result], str] | None = None, layout: str = "table") -> str:
     """A line for every player that has played the whole suite, the best first; empty if there are none."""
     if not (scores := semantic_scores(results)):
         return ""
-    head, rows = ["player", "semantic score"], [[name(score.player), with_interval(score.figure)] for score in scores]
-    if as_markdown:
-        return noted(f"{markdown(head, rows)}\n\n{meaning(scores)}.\n").rstrip()
-    return noted(f"{aligned([head, *rows])}\n{fill(meaning(scores), 120, break_on_hyphens=False)}")
+    called = name or (lambda result: short(result.player))
+    rows = [["player", "semantic score"], *([called(score.player), with_interval(score.figure)] for score in scores)]
+    text = f"{meaning(scores)}." if layout == "markdown" else fill(meaning(scores), 120, break_on_hyphens=False)
+    return noted(f"{aligned(rows, layout)}\n{text}").strip("\n")
 
 
 def meaning(scores: Sequence[SemanticScore]) -> str:

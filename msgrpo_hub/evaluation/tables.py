@@ -38,6 +38,7 @@ DETECTABLE = (
     "(a player that never fails); none: these pairs find no difference that often"
 )
 REPEATS = "run to run: standard deviation of the mean reward when the same boards are played again"
+_LATEX = str.maketrans({each: rf"\{each}" for each in "&%$#_{}"} | {"–": "--", "†": r"\dag{}", "…": r"\ldots{}"})
 FEW_PARSED = "under half of its replies parsed: the verdict is mostly about doing nothing"
 
 
@@ -67,8 +68,14 @@ def short(name: str, width: int = 36) -> str:
     return name if len(name) <= width else f"{name[: width // 2]}…{name[-((width - 1) // 2) :]}"
 
 
-def aligned(rows: Sequence[Row]) -> str:
-    """Rows as aligned columns under a header line; the first column is left-aligned, the others right-aligned."""
+def aligned(rows: Sequence[Row], layout: str = "table") -> str:
+    """Rows as aligned columns under a header line, the first to the left; or in the `layout` `markdown` or `latex`."""
+    if layout == "markdown":
+        return f"\n{markdown(rows[0], rows[1:])}\n"
+    if layout == "latex":
+        head, *lines = (" & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in rows)
+        columns = "l" + "r" * (len(rows[0]) - 1)
+        return "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\hline", head, r"\hline", *lines, r"\hline", r"\end{tabular}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:
@@ -89,7 +96,7 @@ def noted(table: str, gap: str = "\n") -> str:
 # ---- results
 
 
-def results_table(results: Sequence[Result], name: Callable[[Result], str] | None = None) -> str:
+def results_table(results: Sequence[Result], name: Callable[[Result], str] | None = None, layout: str = "table") -> str:
     """One block per task and number of episodes, with a line per player by `rank_key`; `name` gives a result's player."""
     unique = player_names(results)
     groups, blocks = same_episodes(results), []
@@ -109,7 +116,7 @@ def results_table(results: Sequence[Result], name: Callable[[Result], str] | Non
         varying = [title for title, values in settings.items() if len(values) > 1]
         picked = ["player", "rank", "reward", *([] if one_score else ["success"]), *columns, FAULTS, *varying]
         titles = ["reward = success" if one_score and title == "reward" else title for title in picked]
-        table = aligned([titles, *([row[title] for title in picked] for row in rows)])
+        table = aligned([titles, *([row[title] for title in picked] for row in rows)], layout)
         blocks.append("\n".join([*filter(None, head), noted(table)]))
     return "\n\n".join([*blocks, *([RANKS] if any(len(group) > 1 for group in groups) else [])])
 
@@ -213,13 +220,13 @@ def ranks(results: Sequence[Result]) -> list[Rank | None]:
     return [found.get(number) for number in range(len(results))]
 
 
-def repeat_table(results: Sequence[Result]) -> str:
+def repeat_table(results: Sequence[Result], layout: str = "table") -> str:
     """One block per task, a line per player; empty if no board was played several times."""
     blocks = []
     for group in same_episodes([result for result in results if repeat_figures(result)]):
         rows: list[Row] = [["player", *repeat_figures(group[0])]]
         rows += [[short(result.player), *repeat_figures(result).values()] for result in group]
-        blocks.append(noted(f"{group[0].task}   {played_on(group[0])}\n{aligned(rows)}"))
+        blocks.append(noted(f"{group[0].task}   {played_on(group[0])}\n{aligned(rows, layout)}"))
     return "\n\n".join([*blocks, REPEATS]) if blocks else ""
 
 
@@ -290,7 +297,7 @@ def eval_command(results: Sequence[Result], output_dir: str) -> str:
 # ---- comparisons
 
 
-def comparison_table(compared: Sequence[TaskComparison]) -> str:
+def comparison_table(compared: Sequence[TaskComparison], layout: str = "table") -> str:
     """One line per task and hypothesis, with the verdict."""
     rows = [["task", "score", "difference", "p (Holm)", "correlation", "detectable", "n", "verdict"]]
     for row in compared:
@@ -301,7 +308,7 @@ def comparison_table(compared: Sequence[TaskComparison]) -> str:
     tests = compared[0].success.family if compared else 0
     title = f"second minus first, on the same seeds; {tests} hypothes{'is' if tests == 1 else 'es'}"
     idle = [f"{row.task}: {short(name)} does not play, {FEW_PARSED}" for row in compared for name in row.not_playing]
-    return "\n".join([noted(f"{title}\n{aligned(rows)}"), *idle, DETECTABLE])
+    return "\n".join([noted(f"{title}\n{aligned(rows, layout)}"), *idle, DETECTABLE])
 
 
 def _tested(found: Comparison | MethodComparison) -> tuple[str, str]:
@@ -311,7 +318,7 @@ def _tested(found: Comparison | MethodComparison) -> tuple[str, str]:
     return f"{found.difference:+.3f} {found.interval or NO_INTERVAL}{mark}", p
 
 
-def methods_table(rows: Sequence[MethodComparison]) -> str:
+def methods_table(rows: Sequence[MethodComparison], layout: str = "table") -> str:
     """One line per task: the mean of each training seed, the difference and the verdict; then the smallest possible p."""
     lines = [["task", "first", "second", "difference", "p (Holm)", "verdict"]]
     for row in rows:
@@ -320,7 +327,7 @@ def methods_table(rows: Sequence[MethodComparison]) -> str:
     least = max(smallest_p(len(row.first), len(row.second)) * len(rows) for row in rows)
     note = "" if least < SIZE else "; so few can give no verdict: train more, or compare fewer tasks"
     title = "second minus first; each number is the mean reward of one training seed"
-    return f"{title}\n{aligned(lines)}\nsmallest p that so many seeds can give, after Holm: {min(least, 1.0):.4f}{note}"
+    return f"{title}\n{aligned(lines, layout)}\nsmallest p that so many seeds can give, after Holm: {min(least, 1.0):.4f}{note}"
 
 
 def hypotheses(row: TaskComparison) -> dict[str, Comparison]:

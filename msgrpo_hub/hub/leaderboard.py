@@ -162,7 +162,7 @@ def as_markdown(board: Leaderboard, at: str = "") -> str:
     pages = f"https://huggingface.co/datasets/{board.source}/tree/{at}/{RUNS}"
     name = (lambda result: f"[{board.name(result)}]({pages}/{place(result.folder)})") if at else board.name
     tables = [markdown_table(group, name) for group in same_episodes(board.results)]
-    notes = [f"{RANKS}.", semantic_table(board.results, name, as_markdown=True), f"*{REPLAYED}*"] if tables else []
+    notes = [f"{RANKS}.", semantic_table(board.results, name, "markdown"), f"*{REPLAYED}*"] if tables else []
     return "\n\n".join(filter(None, [*tables, *notes]))
 
 

@@ -46,28 +46,33 @@ def plain(axis: Axes, name: str = "", explanation: str = "") -> None:
     axis.set_title(explanation, loc="right", y=1.0, fontsize=9, color=GREY)
 
 
+def window(updates: int) -> int:
+    """Number of updates of a rolling mean: a twentieth of the run."""
+    return max(1, updates // 20)
+
+
 def rolling_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Means over the last twentieth of the run at each value. NaN stays NaN and is left out of the means."""
-    window = max(1, len(values) // 20)
-    parts = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
+    """The mean over the last `window` values at each value. NaN stays NaN and is left out of the means."""
+    width = window(len(values))
+    parts = [values[max(0, end - width) : end] for end in range(1, len(values) + 1)]
     return np.array([np.nan if np.isnan(part[-1]) else np.nanmean(part) for part in parts])
 
 
 # ---- a run
 
 
-def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
+def plot_curves(
+    metrics: Metrics, path: str | PathLike[str], title: str = "", references: Mapping[str, Mapping[str, float]] | None = None
+) -> None:
     """Saves a PNG of six plots over the updates: reward, success, replies, policy, learning signal and seconds.
 
-    Missing and infinite values are not drawn.
-
-    Raises:
-        ValueError: there are no updates.
+    Missing and infinite values are not drawn. `references` are other players' `reward` and `success`, drawn as lines. Raises
+    `ValueError` if there are no updates.
     """
     if not metrics:
         raise ValueError("no updates to draw: metrics is empty")
     figure = Figure(figsize=(12, 6.6), dpi=150)
-    figure.subplots_adjust(left=0.055, right=0.985, bottom=0.085, top=0.94, wspace=0.62, hspace=0.26)
+    figure.subplots_adjust(left=0.055, right=0.985, bottom=0.085, top=0.88, wspace=0.62, hspace=0.26)
     reward, success, replies, policy, signal, seconds = figure.subplots(2, 3, sharex=True).flat
 
     def column(key: str) -> npt.NDArray[np.float64]:
@@ -82,13 +87,18 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
         return values
 
     # 1) reward and success, each with its validation points
+    figure.suptitle(title, x=0.055, y=0.975, ha="left", fontsize=13, fontweight="bold", color=INK, parse_math=False)
+    width = window(len(metrics))
+    trained = f"training, mean of {width} updates" if width > 1 else "training, each update"
     updates, sft = column("update"), sum("teacher_reward" in metric or "sft_replies" in metric for metric in metrics)
     for axis, key, explanation in ((reward, "reward", "mean return of an episode"), (success, "success", "share of episodes")):
         plain(axis, key.capitalize(), explanation)
-        line(axis, key, BLUE, "training, rolling mean")
+        line(axis, key, BLUE, trained)
         points = column(f"validation_{key}")
         if (measured := np.isfinite(points)).any():
             axis.plot(updates[measured], points[measured], "o-", color=ORANGE, linewidth=1.2, markersize=4.5, label="validation")
+        for (player, scores), style in zip((references or {}).items(), ((0, (4, 3)), (0, (1, 1.5))), strict=False):
+            axis.axhline(scores[key], color=GREY, linewidth=1.2, linestyle=style, label=f"{player}, test: {scores[key]:.2f}")
     success.set_ylim(-0.02, 1.02)
 
     # 2) faulty replies
@@ -134,7 +144,7 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
         if sft:
             axis.axvspan(0.5, sft + 0.5, color=GREY, alpha=0.1, linewidth=0, zorder=0)
         if axis.get_legend_handles_labels()[0]:
-            axis.legend(frameon=False, fontsize=9, labelcolor=INK, loc="best", ncols=2 if axis is seconds else 1)
+            axis.legend(edgecolor="none", fontsize=9, labelcolor=INK, loc="best", ncols=2 if axis is seconds else 1)
     if sft:
         policy.text(sft / 2 + 0.5, 0.5, "SFT", color=GREY, ha="center", va="center", transform=policy.get_xaxis_transform())
     for axis in (policy, signal, seconds):
@@ -145,15 +155,16 @@ def plot_curves(metrics: Metrics, path: str | PathLike[str]) -> None:
 # ---- the report
 
 
-def task_svg(results: Sequence[Result], names: Sequence[str]) -> str:
-    """One task's players as SVG: rewards with intervals, how episodes ended, and replies.
+def task_svg(results: Sequence[Result], names: Sequence[str], *, narrow: bool = False) -> str:
+    """One task's players as SVG: rewards with intervals, how episodes ended, and replies; below each other if `narrow`.
 
     Equal results give equal pictures. Colours are inverted for a reader who prefers dark pages. `names` are the players', in the
     order of the results.
     """
     solved = any(result.summary["luck_adjusted"] for result in results)
-    figure = Figure(figsize=(10, 1.5 + 0.42 * len(results)), layout="constrained")
-    axes = figure.subplots(1, 3, sharey=True, width_ratios=[1.4, 1, 1])
+    height = 1.5 + 0.42 * len(results)
+    figure = Figure(figsize=(4.6, 3.3 * height) if narrow else (10, height), layout="constrained")
+    axes = figure.subplots(3, 1, sharey=True) if narrow else figure.subplots(1, 3, sharey=True, width_ratios=[1.4, 1, 1])
     places = np.arange(len(results))
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.12), "ncols": 2, "frameon": False, "fontsize": 9}
 
@@ -191,8 +202,9 @@ def task_svg(results: Sequence[Result], names: Sequence[str]) -> str:
         if axis.patches:
             axis.legend(**above, handlelength=0.9)
 
-    axes[0].set_yticks(places, [short(name, 34) for name in names], parse_math=False)
-    axes[0].tick_params(axis="y", labelsize=10, labelcolor=INK)
+    axes[0].set_yticks(places, [short(name, 16 if narrow else 34) for name in names], parse_math=False)
+    for axis in axes:
+        axis.tick_params(axis="y", labelsize=10, labelcolor=INK)
     axes[0].set_ylim(len(results) - 0.4, -0.6)
     text = StringIO()
     with mpl.rc_context({"svg.hashsalt": "msgrpo_hub", "svg.fonttype": "none"}):

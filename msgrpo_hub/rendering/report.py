@@ -105,7 +105,7 @@ def report_page(results: Sequence[Result], baseline: str = "") -> str:
                 "rows": list(zip(shown, group, strict=True)),
                 "fullest": max(group, key=lambda result: int(result.summary["episodes"])),
                 "base": name(base),
-                "chart": b64encode(task_svg(group, shown).encode()).decode(),
+                "charts": [b64encode(task_svg(group, shown, narrow=narrow).encode()).decode() for narrow in (False, True)],
                 "alt": "; ".join(f"{who}: {said}" for who, said in zip(shown, words, strict=True)),
                 "survived": any(ends["survived"] for ends, _ in counts),
                 "worst": [[(r.episodes[at], r.scores[at]) for at in worst_episodes(r)] for r in group],

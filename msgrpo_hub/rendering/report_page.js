@@ -68,5 +68,24 @@ function begin() {
   choose(task().pair);
 }
 
+/** Labels cells with the headings of their columns, for phones, whose rows are cards; roles keep what the table says aloud. */
+function label(table) {
+  const heads = table.tHead ? [...table.tHead.rows[0].cells].map((each) => each.textContent) : [];
+  table.parentElement.classList.add("labelled");
+  table.setAttribute("role", "table");
+  for (const row of table.rows) {
+    row.setAttribute("role", "row");
+    const missing = heads.length - row.cells.length; // a name that spans rows
+    for (const cell of row.cells) {
+      if (cell.tagName === "TD") cell.setAttribute("role", "cell");
+      else cell.setAttribute("role", cell.closest("thead") ? "columnheader" : "rowheader");
+      const head = heads[cell.cellIndex + missing];
+      if (cell.tagName === "TD" && head) cell.dataset.label = head;
+      if (cell.tagName === "TD" && head) cell.replaceChildren(html("span", {}, ...cell.childNodes));
+    }
+  }
+}
+
+document.querySelectorAll(".scroll table").forEach(label);
 byId("no-replay").hidden = true;
 if (playable().length) begin();

@@ -75,7 +75,7 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
 
     # 1) the lines of the seeds, their mean and its interval
     for axis, part in zip(axes, parts, strict=True):
-        plain(axis, part.capitalize(), {"training": "rolling mean", "validation": "same episodes", "test": ""}[part])
+        plain(axis, part.capitalize(), {"training": "rolling mean, 5 % of it", "validation": "same episodes", "test": ""}[part])
         if part == "test":
             continue
         axis.set_xlabel(x_label, color=GREY)
@@ -90,25 +90,26 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
             ends = [(mean.interval.low, mean.interval.high) if mean.interval else (math.nan, math.nan) for mean in means]
             axis.fill_between(x, *np.array(ends).reshape(-1, 2).T, color=colour, alpha=0.2, linewidth=0)
 
-    # 2) a dot for each test result, and beside them their mean with its interval
+    # 2) a dot for each test result, and through them their mean and its interval
     names = []
     for place, (variant, (colour, style)) in enumerate(styled):
         found = over_seeds(variant.test, variant.bounds) if variant.test else None
-        label = f"{short(variant.name, 28)}\n{found}" if found else short(variant.name, 28)
+        seeds = f"{len(variant.test or variant.training)} seed{'s' if len(variant.test or variant.training) > 1 else ''}"
+        label = f"{short(variant.name, 28)}, {seeds}" + (f"\n{found}" if found else "")
         names.append((axes[0].plot([], [], style, color=colour, linewidth=2.2)[0], label))
         if found:
-            spread = np.linspace(-0.28, 0.04, len(variant.test)) if len(variant.test) > 1 else np.array([-0.12])
-            axes[-1].plot(place + spread, [*variant.test.values()], "o", color=colour, alpha=0.45, markersize=4.5)
-            axes[-1].plot([place + 0.22], [found.mean], "D", color=colour, markersize=6)
             if found.interval:
-                axes[-1].plot([place + 0.22] * 2, [found.interval.low, found.interval.high], color=colour, linewidth=1.6)
+                axes[-1].plot([place] * 2, [found.interval.low, found.interval.high], color=colour, linewidth=6, alpha=0.3)
+            spread = np.linspace(-0.1, 0.1, len(variant.test)) if len(variant.test) > 1 else np.zeros(1)
+            axes[-1].plot(place + spread, [*variant.test.values()], "o", color=colour, alpha=0.6, markersize=4.5)
+            axes[-1].plot([place - 0.25, place + 0.25], [found.mean] * 2, color=colour, linewidth=2.2)
     if parts[-1] == "test":
         every = [variant.references for variant in variants if variant.references]
         same = {name: value for name, value in every[0].items() if all(of.get(name) == value for of in every)} if every else {}
         for value in same.values():
             axes[-1].axhline(value, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)))
         axes[-1].set_xticks([])
-        axes[-1].set_xlim(-0.6, len(variants) - 0.3)
+        axes[-1].set_xlim(-0.6, len(variants) - 0.4)
         listed = "\n".join(f"{name} {value:.2f}" for name, value in sorted(same.items(), key=lambda reference: -reference[1]))
         axes[-1].set_xlabel(f"dashed:\n{listed}" if same else "", fontsize=9, color=GREY, parse_math=False)
 
@@ -118,7 +119,7 @@ def plot_seed_curves(variants: Sequence[SeedLines], path: str | PathLike[str], *
     for text in legend.get_texts():
         text.set_parse_math(False)
     games = ", ".join(dict.fromkeys(variant.game for variant in variants))
-    note = "thin: each training seed; bold: their mean; shaded, bars: its 95 % interval over seeds (needs 3)"
+    note = "thin lines, dots: each training seed; bold: their mean; shaded: its 95 % interval over seeds (needs 3)"
     figure.suptitle(games, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK, parse_math=False)
     figure.supxlabel(note, fontsize=9, color=GREY)
     with mpl.rc_context({"svg.hashsalt": "msgrpo_hub", "svg.fonttype": "none"}):

@@ -234,7 +234,8 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
                 parameter.copy_(progress.best_weights[name])
     save_adapter(trainer.agent, folder.adapter, config.prompt_format)
     metrics, started = read_metrics(folder.metrics), time.monotonic()
-    write_atomically(folder.curves, lambda beside: plot_curves(metrics, beside))
+    title = f"{config.game}, {config.model}{f' + {config.init_adapter}' if config.init_adapter else ''}, seed {config.seed}"
+    write_atomically(folder.curves, lambda beside: plot_curves(metrics, beside, title))
 
     # 2) the final table of every game; the first game at the top of the summary
     games, adapter = trainer.starts.games, trainer.agent
@@ -255,6 +256,10 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
         origin = replace(run_origin(folder), split="test", temperature=config.eval_temperature)
         everything = pa.concat_tables([episode_table(players, origin, config.prompt_format) for players in played.values()])
         write_atomically(folder.test_episodes, partial(write_table, everything))
+
+        if not others:  # the curves of several games are of all of them
+            known = {name: first[name] for name in ("base", "optimal") if name in first}
+            write_atomically(folder.curves, lambda beside: plot_curves(metrics, beside, title, known))
 
         # 3) a replay of the adapter where it gains most on the base
         by_name = {player.name: player for player in played[first["game"]]}

@@ -116,7 +116,7 @@ def test_only_players_with_the_whole_suite_get_a_line_the_best_first(
     assert lines[0].split() == ["player", "semantic", "score"]
     assert lines[2].split()[:2] == ["follower", "1.000"]
     assert f"{EXACTLY} 1.00" in semantic_table(results)
-    assert "| follower | 1.000 (no interval) |" in semantic_table(results, lambda result: result.player, as_markdown=True)
+    assert "| follower | 1.000 (no interval) |" in semantic_table(results, lambda result: result.player, "markdown")
     shown = report_page(list(played["follower"].values())).partition('<h2 id="semantic">')[2].partition("</table>")[0]
     assert 'class="name">follower</th><td>1.000 <span class="interval">no interval</span>' in shown.replace("\n", "")
     assert semantic_table(list(played["greedy"].values())[1:]) == semantic_table([]) == ""
