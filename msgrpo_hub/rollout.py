@@ -81,18 +81,11 @@ def play_episodes(
     on_episode: Callable[[int, Episode], None] | None = None,
     prompt_format: PromptFormat | None = None,
 ) -> list[Episode]:
-    """Plays one episode per (seed, member) in lockstep.
+    """Plays one episode per (seed of the initial state, member of its group) in lockstep.
 
-    Args:
-        game: the rules.
-        policy: replies to the prompts of all live episodes in one call per turn.
-        episode_keys: the seed of the initial state and the member of its group.
-        on_turn: called after each turn with the number of live episodes.
-        on_episode: called when an episode ends, also with an error, with its position among the keys.
-        prompt_format: format of prompts and replies; None means the policy's own, or else think-action.
-
-    Raises:
-        Interrupted: the policy could not finish a turn. `on_episode` has received the episodes that ended in it.
+    The policy replies to the prompts of all live episodes in one call per turn. `on_turn` gets the number of live episodes after
+    each turn, and `on_episode` each episode that ends, also with an error, with its position among the keys. `prompt_format`
+    None means the policy's own, or else think-action. Raises `Interrupted` if the policy could not finish a turn.
     """
     chosen = format_of(policy, prompt_format)
     keys = list(episode_keys)

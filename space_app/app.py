@@ -159,8 +159,7 @@ def build() -> gr.Blocks:
 def main() -> None:
     """Serves the page at GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
     gradio.mcp.GradioMCPServer = JsonTools  # type: ignore[misc]
-    page, first = build(), players.shown_first()
-    run = players.own_run()
+    page, first, run = build(), players.shown_first(), players.own_run()
     if run or first in players.BUILT_IN:  # loaded here, so that no visitor waits for the import of torch
         players.MODELS.threads.submit(players.load, first, make_game(run.game if run else LAKE))
     page.launch(

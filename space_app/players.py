@@ -21,17 +21,16 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-import numpy as np
-
-from msgrpo_hub.agent import Policy, Prompt, PromptFormat, format_of
+from msgrpo_hub.agent import Policy, PromptFormat, format_of
 from msgrpo_hub.downloads.fetching import resolve
 from msgrpo_hub.downloads.names import POCKET, built_in_adapters
 from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import GAMES, VARIANTS, Game, Variant, make_game
 from msgrpo_hub.players import PlayerSettings, can_play, make_player, prompts_of
+from msgrpo_hub.players.sample_play import RecordingPolicy
 from msgrpo_hub.rollout import play_episodes
 
 BUNDLE = Path(__file__).parent / "bundle"
@@ -105,21 +104,17 @@ SIMPLE = Line("a scripted player", ThreadPoolExecutor(2), threading.BoundedSemap
 DATASETS = Line("a results dataset", ThreadPoolExecutor(1), threading.BoundedSemaphore(4))
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run on this machine, which `msgrpo space RUN` shows."""
+class Run(NamedTuple):
+    """The first game of a run, the sources of its adapter and its base by name, and how both play: as in its test."""
 
     game: str
-    """The first game that it was trained on."""
     sources: dict[str, str]
-    """Name → folder or Hub id: its adapter, then its base."""
     settings: dict[str, Any]
-    """How both play: as in the test of the run."""
 
 
 @cache
 def own_run() -> Run | None:
-    """The run in the environment variable `MSGRPO_RUN`, if it is set. Raises `UserError` if it has no adapter."""
+    """The run that `msgrpo space RUN` names in the variable MSGRPO_RUN, if any. Raises `UserError` if it has no adapter."""
     if not (folder := os.environ.get("MSGRPO_RUN", "")):
         return None
     path = Path(folder).resolve()
@@ -201,51 +196,27 @@ def line(*names: str) -> Line:
     return SIMPLE if all(name in SCRIPTED for name in names) else MODELS
 
 
-@dataclass(frozen=True)
-class Heard:
-    """A policy for one episode whose replies somebody follows."""
-
-    policy: Policy
-    hear: Callable[[Completion], None]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.policy, name)
-
-    def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> Sequence[Completion]:
-        completions = self.policy.complete(prompts, rngs)
-        self.hear(completions[0])
-        return completions
-
-
 def replies(name: str, game: Game, seed: int) -> Iterator[list[Completion]]:
-    """Plays one episode like `play` and yields the replies so far: none, and again after each turn, as far as they come alone.
+    """Plays one episode like `play` and yields the replies so far after each turn; it ends when nobody follows it any more.
 
-    The episode ends when nobody follows it any more. On ZeroGPU, where a model plays in another process, all come at once.
+    On ZeroGPU, where a model plays in another process, all come at once.
     """
-    told: SimpleQueue[Completion | None] = SimpleQueue()
+    told: SimpleQueue[list[Completion]] = SimpleQueue()
     left = threading.Event()
 
-    def hear(completion: Completion) -> None:
+    def hear(so_far: list[Completion]) -> None:
         if left.is_set():
             raise CancelledError
-        told.put(completion)
+        told.put([*so_far])
 
-    def run() -> list[Episode]:
-        try:
-            return _load_and_play(name, game, [(seed, 0)], None if find_spec("spaces") else hear)
-        finally:
-            told.put(None)
-
-    check_player(name, game)
-    future, so_far = MODELS.threads.submit(copy_context().run, run), list[Completion]()
+    hears = None if find_spec("spaces") else hear
+    future = MODELS.threads.submit(copy_context().run, _load_and_play, name, game, [(seed, 0)], hears)
+    future.add_done_callback(lambda _: told.put([]))
     try:
-        yield so_far
-        while (completion := told.get()) is not None:
-            so_far.append(completion)
+        while so_far := told.get():
             yield so_far
         [episode] = future.result()
-        if not so_far:
-            yield [step.completion for step in episode.steps]
+        yield [step.completion for step in episode.steps]
     finally:
         left.set()
         future.cancel()
@@ -254,8 +225,7 @@ def replies(name: str, game: Game, seed: int) -> Iterator[list[Completion]]:
 def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
     """Plays one episode from each seed, when it is this player's turn. The request already has a place in the line.
 
-    Raises:
-        UserError: an unknown player, a model that is too large or cannot be loaded, or a prompt longer than its context.
+    Raises `UserError` for a player that is unknown, too large or cannot be loaded, and for a prompt longer than its context.
     """
     check_player(name, game)
     episode_keys = [(seed, 0) for seed in seeds]
@@ -267,14 +237,15 @@ def play(name: str, game: Game, seeds: Sequence[int]) -> list[Episode]:
 
 
 def _load_and_play(
-    name: str, game: Game, episode_keys: list[tuple[int, int]], hear: Callable[[Completion], None] | None = None
+    name: str, game: Game, episode_keys: list[tuple[int, int]], hear: Callable[[list[Completion]], None] | None = None
 ) -> list[Episode]:
     words = None
     if isinstance(game, Variant) and game.id.partition(":")[2] not in VARIANTS:  # a game in a visitor's words
         words = (game.game.id, dict(game.names), game.instructions, tuple(game.rules))
     load(name, game)  # loaded here, since the process that gets the GPU ends with the call
     if hear:
-        return play_episodes(game, Heard(_models[name], hear), episode_keys)
+        heard = RecordingPolicy(_models[name])
+        return play_episodes(game, heard, episode_keys, lambda _: hear(heard.completions), prompt_format=formats[name])
     return _play_model(name, game.id, words, episode_keys)
 
 

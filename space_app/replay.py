@@ -61,12 +61,7 @@ def combine(number: int, shown: Sequence[Data]) -> Data:
 
 
 def film(found: Data, asked: Sequence[Any]) -> Data:
-    """A replay as the page shows it, with readable names.
-
-    Args:
-        found: the replay.
-        asked: the values of the inputs that it was made with; the page greys it when they change.
-    """
+    """A replay as the page shows it, with readable names; it is grey when the inputs are not as `asked`."""
     shown = [{**each, "title": names.player(each["player"])} for each in found["players"]]
     game_id = shown[0]["game"]["title"].partition(":told")[0]
     caption = [f"{names.game(game_id)}, board {found['number']}", game_id]

@@ -31,8 +31,6 @@ QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 """Settings of an event that programs do not see."""
 
 page_html = partial(gr.HTML, apply_default_css=False)
-
-
 board_input = partial(gr.Number, value=FIRST[1], label="Board", min_width=70, scale=1)
 go_button = partial(gr.Button, variant="primary", min_width=110, scale=1)
 note = partial(gr.Markdown, elem_classes="note")
@@ -118,8 +116,7 @@ def game_input(value: str = FIRST[0], registered: bool = False) -> gr.Dropdown:
 
 
 def player_input(value: str, label: str = "Player", nobody: bool = False) -> gr.Dropdown:
-    run = players.own_run()
-    own = run.sources if run else [players.shown_first()]
+    own = run.sources if (run := players.own_run()) else [players.shown_first()]
     offered = [(names.player(each), each) for each in dict.fromkeys([*own, *names.PLAYERS])]
     choices = [*([("nobody", "")] if nobody else []), *offered]
     return dropdown(choices, value, label, min_width=190, scale=2, elem_classes="players-list")
@@ -150,7 +147,6 @@ def watch_tab() -> None:
     mount = "msgrpo.mountExamples(() => trigger('open'));"
     examples = page_html(f'<ul aria-label="Examples">{links}</ul>', elem_id="examples", js_on_load=mount)
     inputs = [game, board, player, beside]
-
     latest: dict[str | None, object] = {}  # of each page that waits for a model
 
     def shown(game: str, board: int, player: str, beside: str, request: gr.Request) -> Iterator[Any]:

@@ -47,9 +47,7 @@ def add_eval(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
     flag("--push-to-hub", metavar="REPO", help="push the results of this command to the dataset USER/NAME")
     add_visibility(parser)
-    text = (
-        "keep finished tasks in USER/NAME on the Hub too, a private repository; a new folder starts from the tasks stored there"
-    )
+    text = "keep finished tasks in USER/NAME on the Hub too, a private repository; a new folder starts from those"
     flag("--checkpoint-repo", metavar="REPO", help=text)
     add_fields(parser, PlayerSettings, "players that are models")
 

@@ -152,7 +152,7 @@ def add_space(parser: argparse.ArgumentParser) -> None:
     """Run the demo on this machine: watch, compare, play and change the rules in a browser. The environment variables
     GRADIO_SERVER_NAME and GRADIO_SERVER_PORT set the address it listens on."""
     text = "folder of a run of `msgrpo train`: its adapter plays beside its base. Default: the built-in adapters"
-    parser.add_argument("run", metavar="RUN", nargs="?", help=text)
+    parser.add_argument("folder", metavar="RUN", nargs="?", help=text)
     parser.add_argument("--device", choices=get_args(Device), help=f"{field_docs(LoadOptions)['device']} Default: auto")
 
 
@@ -169,8 +169,9 @@ def run_space(options: argparse.Namespace) -> None:
 
         check_device(options.device)
         os.environ["MSGRPO_DEVICE"] = options.device
-    if options.run:
-        os.environ["MSGRPO_RUN"] = options.run
-    print("Next: open the address below; `msgrpo push space USER/NAME` deploys it", file=sys.stderr)
     sys.path.insert(0, str(app.parent))  # as on a Space, whose root is this folder
+    if options.folder:
+        os.environ["MSGRPO_RUN"] = options.folder
+        importlib.import_module("players").own_run()  # refuses a folder without an adapter
+    print("Next: open the address below; `msgrpo push space USER/NAME` deploys it", file=sys.stderr)
     runpy.run_path(str(app), run_name="__main__")

@@ -27,13 +27,9 @@ from msgrpo_hub.games.game import return_range
 def compare(first: Path | str | Sequence[Result], second: Path | str | Sequence[Result]) -> list[TaskComparison]:
     """Compares the second player with the first, the baseline, on every task and seed that both have played.
 
-    Each is a folder with the runs of one player, or its results.
-
-    Returns:
-        One comparison per task, of rewards and of success: second minus first, with Holm's correction over all of them.
-
-    Raises:
-        UserError: a side has two runs of a task, the sides have no task in common, its rules differ, or a run is not complete.
+    Each is a folder with the runs of one player, or its results. Returns one comparison per task, of rewards and of success:
+    second minus first, with Holm's correction over all of them. Raises `UserError` if a side has two runs of a task, the sides
+    have no task in common, its rules differ, or a run is not complete.
     """
     a, b = _one_run_per_task(first), _one_run_per_task(second)
     pairs, bounds = {}, {}
@@ -175,14 +171,8 @@ def compare_seeds(task: str, a: Floats, b: Floats) -> MethodComparison:
     """
     from scipy.stats import permutation_test
 
-    found = permutation_test(
-        (a, b),
-        lambda x, y, axis: np.round(np.abs(x.mean(axis) - y.mean(axis)), 9),
-        n_resamples=20_000,
-        alternative="greater",
-        vectorized=True,
-        rng=0,
-    )
+    how: dict[str, Any] = {"n_resamples": 20_000, "alternative": "greater", "vectorized": True, "rng": 0}
+    found = permutation_test((a, b), lambda x, y, axis: np.round(np.abs(x.mean(axis) - y.mean(axis)), 9), **how)
     first, second = (tuple(sorted(map(float, values))) for values in (a, b))
     difference, p = float(b.mean() - a.mean()), float(found.pvalue)
     compared = MethodComparison(task=task, first=first, second=second, difference=difference, interval=welch(a, b), p=p)

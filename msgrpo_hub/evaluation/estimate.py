@@ -25,8 +25,7 @@ COUNTED = 8
 SCRIPT = "random-safe"
 """The scripted player whose turns and prompts are counted."""
 FEWEST_TURNS = 2
-"""The fewest turns of a probe, however slow the model is. The first turn also computes what all turns share, and one turn alone
-gives too rough an estimate of how many episodes end in each turn."""
+"""The fewest turns of a probe, however slow the model is: the first turn also computes what all turns share."""
 CHARACTERS_PER_TOKEN = 3.0
 """Characters of the games' prompts per token of a served model."""
 
@@ -42,20 +41,12 @@ def estimate(
 ) -> dict[str, Any]:
     """The cost of `evaluate` for one player. A local player plays a few turns of each task; a server gets no request.
 
-    Args:
-        name: a player.
-        suite: as for `evaluate`, like `settings` and `batch_size`.
-        output_dir: the folder with earlier results; their episodes are not played again.
-        price: rate of a server, in dollars per million tokens of prompts and of replies.
-        seconds: time for the probes of a local player, all tasks together; each probe plays at least `FEWEST_TURNS` turns.
-
-    Returns:
-        `player`, `calls_at_once` (replies that are computed or requested together), `assumptions` (sentences), and `tasks`: per
-        task the number of `episodes` still to be played, the `calls`, `seconds` and `dollars` of all of them, and the
-        `prompt_tokens` and `reply_tokens` per episode. Unknown values are None.
-
-    Raises:
-        UserError: as for `evaluate`; also if the weights of a model do not fit into memory.
+    Episodes in `output_dir` are not played again. `price` is in dollars per million tokens of prompts and of replies; `seconds`
+    are for the probes of a local player, all tasks together. Other arguments and errors as for `evaluate`; also `UserError` if
+    the weights of a model do not fit into memory.
+    Returns `player`, `calls_at_once` (replies that are computed or requested together), `assumptions` (sentences), and `tasks`:
+    per task the number of `episodes` still to be played, the `calls`, `seconds` and `dollars` of all of them, and the
+    `prompt_tokens` and `reply_tokens` per episode. Unknown values are None.
     """
     found, tasks, limit = find_player(name), known_tasks(name, suite), settings.max_new_tokens
     served = KINDS[found.kind].served

@@ -2,9 +2,8 @@
 
 The same seed gives both players the same board, so the effect of the board cancels in the difference. The tests are exact, or
 Monte Carlo versions of exact tests: rewards have few distinct values, for which a normal approximation misleads.
-
 Sign flips test whether the players are exchangeable, so they also reject equal means of another shape, such as rare large gains.
-(Studentised, they are the same test: Σ d² has no signs.) A verdict is about means: the interval must not include 0 either.
+A verdict is about means: the interval must not include 0 either.
 """
 
 from __future__ import annotations
@@ -90,15 +89,9 @@ def compare_tasks(tasks: Mapping[str, TaskValues], seed: int, bounds: Mapping[st
 def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None, family: int = 1) -> Comparison:
     """Compares player b with the baseline a by one number per episode, reward or success, in the same order of seeds.
 
-    Args:
-        a: values, shape [n].
-        b: values, shape [n].
-        seed: seed of the resampling.
-        bounds: the smallest and the largest possible value; without them, nearly equal differences have no interval.
-        family: number of hypotheses that are tested together, for `detectable`; see `with_verdicts` for their p.
-
-    Raises:
-        ValueError: the lists differ in length or are empty, or a value is not finite.
+    `seed` is for the resampling. Without `bounds`, the smallest and the largest possible value, nearly equal differences have no
+    interval. `family` is the number of hypotheses that are tested together, for `detectable`; see `with_verdicts` for their p.
+    Raises `ValueError` for lists that differ in length or are empty, and for values that are not finite.
     """
     # Sums of the same rewards in another order must count as equal.
     first, second = (np.round(np.array(values, dtype=np.float64), 9).astype(np.float64) for values in (a, b))
@@ -128,9 +121,8 @@ def compare_paired(a: Values, b: Values, seed: int, bounds: Range | None = None,
 def newcombe(both: int, only_a: int, only_b: int, neither: int) -> Interval:
     """The interval of a difference of two success rates on the same seeds (Newcombe 1998, paired data, method 10).
 
-    The two Wilson intervals are combined as a root of squares, reduced by the correlation φ of a and b. A positive φ gets
-    a continuity correction. The arguments are the numbers of seeds on which both players, only a, only b and neither succeeded;
-    they must not all be 0.
+    The two Wilson intervals are combined as a root of squares, reduced by the correlation φ of a and b. A positive φ gets a
+    continuity correction. The arguments are the numbers of seeds on which both players, only a, only b and neither succeeded.
 
     >>> print(newcombe(40, 3, 7, 0), newcombe(50, 0, 0, 0))
     [-0.050, 0.212] [-0.071, 0.071]
@@ -241,12 +233,10 @@ def ranks_of(rewards: Sequence[Floats]) -> list[Rank]:
 def detectable(a: Floats, b: Floats, family: int) -> float | None:
     """The smallest effect, with the sign of the observed difference, that the sign-flip test finds with probability `POWER`.
 
-    The test has the strictest level of Holm's correction: p < SIZE / family. The model of the pairs is:
-
-    - Success: player a keeps its rate, b's rate differs by the effect, and their correlation is the observed one as far as the
-      two rates allow it (0 if either never varies).
-    - Returns: the effect shifts every difference, whose spread is the observed one. If most differences are 0, the effect gives
-      b a gain of the mean size on more of the boards instead.
+    The test has the strictest level of Holm's correction: p < SIZE / family. For success, player a keeps its rate, b's differs by
+    the effect, and their correlation is the observed one as far as the two rates allow it (0 if either never varies). For
+    returns, the effect shifts every difference, whose spread is the observed one. If most differences are 0, the effect gives b
+    a gain of the mean size on more of the boards instead.
 
     The effect has the other sign if none of the observed sign can be found: a player that never fails cannot be beaten. None if
     no effect can be found, or if returns never differ.

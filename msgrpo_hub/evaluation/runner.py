@@ -3,7 +3,6 @@
 An interrupted run resumes, and its files are the same, byte for byte. A local model rounds by the rows of its batch, so its
 batches always have the same episodes: a batch with a missing episode is played whole again. For scripted players and servers,
 only the missing episodes are played.
-
 The next call repeats an episode that a server failed to answer. Until then the run is not complete and the episode not scored.
 """
 
@@ -59,20 +58,13 @@ def evaluate(
 ) -> list[Result]:
     """Plays a suite with some players and stores the results in the output folder; an interrupted run resumes.
 
-    Args:
-        players: names as `msgrpo eval` takes them.
-        suite: name of a suite, or path of a TOML file.
-        output_dir: results go to `<player>/<commit>/<task>/<run hash>/` in it.
-        settings: how models sample; by default at temperature 0.5.
-        batch_size: episodes played together. A local model rounds by the batch, so another size is another run.
-        repeats: plays of each board, each with its own dynamics and sampling; None uses the suite's number.
-        on_task: called after each task of each player.
+    Players have the names that `msgrpo eval` takes; `suite` may be the path of a TOML file. Results go to
+    `<player>/<commit>/<task>/<run hash>/` in `output_dir`. Models sample at temperature 0.5 without `settings`. A local model
+    rounds by the batch, so another `batch_size` is another run. `repeats` is the number of plays of each board, each with its own
+    dynamics and sampling; None uses the suite's. `on_task` is called after each task of each player.
 
-    Returns:
-        One result per player and task; `optimal` plays only the games that are solved.
-
-    Raises:
-        UserError: a player, suite or game is unknown, a player can play no task, or the output folder cannot be written to.
+    Returns one result per player and task; `optimal` plays only the games that are solved. Raises `UserError` if a player, suite
+    or game is unknown, a player can play no task, or the output folder cannot be written to.
 
     >>> import tempfile
     >>> results = evaluate("optimal", Suite(name="mine", tasks=("FrozenLake-NotSlippery-v1",), episodes=5), tempfile.mkdtemp())
@@ -144,8 +136,7 @@ def _stored(folder: Path, config: dict[str, Any]) -> Result | None:
         return None
     done = load_result(folder)
     if done.config != config:
-        given = f"{str(folder)!r} has a different run from the one its name says"
-        raise UserError(f"{given}: move it, or choose another output folder")
+        raise UserError(f"{str(folder)!r} has a different run from the one its name says: move it, or choose another folder")
     for left in (folder / run_files.LOG, folder / run_files.FAILURES, folder / run_files.LOCK):
         if done.complete and left.exists():  # a read-only disk refuses even the removal of nothing
             left.unlink()
@@ -282,9 +273,7 @@ def _finish(folder: Path, config: dict[str, Any]) -> None:
     try:
         summary = run_summary(config, episodes, scores, steps, near_draws)
     except ValueError as error:  # returns outside the bounds that the game declares
-        raise UserError(
-            f"{config['task']}: {error}; correct the reward_range or the return_range of the game; its episodes are safe"
-        ) from error
+        raise UserError(f"{config['task']}: {error}; correct the reward_range or return_range; episodes are safe") from error
     boards = [index // config.get("repeats", 1) for index in indices]
     run_files.write_tables(folder, run_tables(config, boards, episodes, scores, steps))
     write_json(folder / run_files.RESULTS, summary)

@@ -49,14 +49,10 @@ def semantic_score(runs: Mapping[str, Result], habit: Mapping[str, float]) -> Se
 
     x is a mean normalised reward: 0 is random play, 1 the reference, which follows the rules of the task. b_t is the best that
     can be had without reading: the largest of random play (0), silence, and habit, which plays as in the unchanged game. The
-    first sum is over the tasks with 1 − b_t ≥ 0.1. Tasks c have an irrelevant sentence; u_c is the same player's mean without
-    it.
-
+    first sum is over the tasks with 1 − b_t ≥ 0.1. Tasks c have an irrelevant sentence; u_c is the player's mean without it.
+    `runs` has the player's complete run of each task, and `habit` the mean reward of habit on its episodes.
     A player that always follows the words scores 1. Habit, silence and random play score at most 0 in expectation. The interval
-    adds the distances of the games' intervals from their means as standard errors (Zou and Donner 2008, Statistics in
-    Medicine 27).
-
-    `runs` has the player's complete run of each task of the suite, and `habit` the mean reward of habit on its episodes.
+    adds the distances of the games' intervals from their means as standard errors (Zou and Donner 2008, Stat. in Medicine 27).
     """
     worth: dict[str, float] = {}
     parts: dict[str, list[tuple[Floats, Floats]]] = {}

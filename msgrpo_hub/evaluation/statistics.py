@@ -50,8 +50,7 @@ class Interval:
 def wilson(successes: int, n: int) -> Interval:
     """The score interval of a success rate (Wilson 1927): the rates p that a test of size 0.05 does not reject.
 
-    Raises:
-        ValueError: `successes` is not between 0 and `n`, or `n` is 0.
+    Raises `ValueError` unless `successes` is between 0 and `n`, and `n` above 0.
 
     >>> print(wilson(0, 10), wilson(169, 200))
     [0.000, 0.278] [0.788, 0.889]
@@ -67,20 +66,12 @@ def wilson(successes: int, n: int) -> Interval:
 def mean_interval(
     values: Sequence[float] | Floats, seed: int, bounds: Range | None = None, boards: Sequence[int] | None = None
 ) -> Interval | None:
-    """The interval of a mean.
+    """The interval of a mean of one value per episode, shape [n], never of width 0.
 
     Values of 0 and 1 get Wilson's interval, unless the bounds allow other values. Other values get a studentised bootstrap, or
-    `betting` if the sample is degenerate. The result does not depend on the order of the values.
-
-    Args:
-        values: one per episode, shape [n].
-        seed: seed of the resampling.
-        bounds: the smallest and the largest possible value, if known.
-        boards: the seed of each episode's board; the mean of the episodes of one board counts as one value.
-
-    Returns:
-        The interval, never of width 0. None for fewer than 30 values other than 0 and 1, and for a degenerate sample without
-        bounds. Raises `ValueError` for values that are not finite, not a flat list, or outside the bounds.
+    `betting` if the sample is degenerate. With the seeds of the episodes' `boards`, the mean of each board counts as one value.
+    The result does not depend on the order of the values. None for fewer than 30 values other than 0 and 1, and for a
+    degenerate sample without bounds. Raises `ValueError` for values that are not finite, not a flat list, or outside the bounds.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or not np.isfinite(sample).all():
@@ -164,9 +155,8 @@ def method_interval(means: Sequence[float] | Floats, level: float = LEVEL) -> In
     """Student's t interval of a training method's mean score, from the mean score of each training seed, shape [seeds].
 
     Episodes of one training run are correlated, so seeds are the sample. If all seeds play the same episodes, the luck of these
-    episodes is not in their spread. The interval is too narrow if some runs collapse and most do not.
-
-    Returns None for fewer than 3 seeds, or if all means are equal. Raises `ValueError` without a flat list of finite means.
+    episodes is not in their spread. The interval is too narrow if some runs collapse and most do not. None for fewer than 3
+    seeds, or if all means are equal. Raises `ValueError` without a flat list of finite means.
     """
     values = np.asarray(means, dtype=np.float64)
     if values.ndim != 1 or not values.size or not np.isfinite(values).all():
@@ -215,8 +205,6 @@ def over_seeds(by_seed: Mapping[int, float], bounds: Range | None = None) -> Ove
 
     >>> print(over_seeds({0: 0.9, 1: 1.0, 2: 0.95}, (0.0, 1.0)))
     0.950 [0.826, 1.000]
-    >>> print(over_seeds({0: 1.0, 1: 1.0, 2: 1.0}))
-    1.000 (no interval)
     """
     values = np.array([*by_seed.values()])
     interval = method_interval(values)

@@ -56,8 +56,7 @@ def verify_folder(folder: Path) -> list[dict[str, Any]]:
     if files_below(folder, *names):
         return [*rollouts, *verify(folder)]
     if not rollouts:
-        given = f"no episodes under {str(folder)!r}: expected a folder that `msgrpo eval --output-dir` has filled, or "
-        raise UserError(f"{given}`msgrpo train` with --save-rollouts")
+        raise UserError(f"no episodes under {str(folder)!r}: expected one of `msgrpo eval`, or of `msgrpo train --save-rollouts`")
     return rollouts
 
 
@@ -233,15 +232,8 @@ def verify_rollouts(folder: Path) -> list[dict[str, Any]]:
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for place, head, _, found in read_episodes(folder):
         key = (head["player"] or "training", head["game"] or "?") if head else (place, "?")
-        empty: dict[str, Any] = {
-            "player": key[0],
-            "task": key[1],
-            "folder": str(folder),
-            "episodes": 0,
-            "problems": [],
-            "unchecked": [],
-        }
-        row = rows.setdefault(key, empty)
+        empty = {"episodes": 0, "problems": [], "unchecked": []}
+        row = rows.setdefault(key, {"player": key[0], "task": key[1], "folder": str(folder), **empty})
         row["episodes"] += bool(head)
         row["problems"] += [f"{place}: {problem}" if head else problem for problem in found]
         more = not_replayed(head["game"], head["prompt_format"]) if head and not found else []

@@ -29,10 +29,9 @@ class Transition(Generic[State]):
 class Game:
     """A text game (a TSMG of the paper without its text policy): S, A, P, R and the text observation O.
 
-    A game has only parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no action":
-    the player does nothing, and the rest of the game continues. Optional members: `board(state)` and `common_boards` (see
-    `games.seeds`), `return_range`, and for rules that run on a server `recorded_states` (see `is_remote`) and `sessions()`,
-    the context of a rollout.
+    A game has only parameters; every method is a function of its arguments. `action=None` is the paper's ⊥, "no action": the
+    rest of the game continues. Optional members: `board(state)` and `common_boards` (see `games.seeds`), `return_range`; and
+    for rules on a server `recorded_states` (see `is_remote`) and `sessions()`, the context of a rollout.
     """
 
     id: str
@@ -171,9 +170,7 @@ def check_turn(game: Game, action: str | None, ended: bool) -> None:
 
 
 def return_range(game: Game) -> tuple[float, float]:
-    """The smallest and largest return of an episode: the game's own `return_range`, else the bounds from its rewards.
-
-    The bounds from the rewards are far too wide for a reward that comes once, such as a death.
+    """The smallest and largest return of an episode: the game's own `return_range`, else the (often wide) bounds of its rewards.
 
     >>> from msgrpo_hub.games import make_game
     >>> return_range(make_game("FrozenLake-NotSlippery-v1")), return_range(make_game("Snake-Solo-v1"))

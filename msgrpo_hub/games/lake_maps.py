@@ -48,11 +48,8 @@ class Maps:
                 ice[[start, goal]] = True
             lake = ice.tolist(), size, start, goal
             if is_connected(*lake) if self.depth is None else is_found(*lake, self.depth):
-                return (
-                    tuple(divmod(cell, size) for cell in np.flatnonzero(~ice).tolist()),
-                    divmod(start, size),
-                    divmod(goal, size),
-                )
+                closed = np.flatnonzero(~ice).tolist()
+                return tuple(divmod(cell, size) for cell in closed), divmod(start, size), divmod(goal, size)
 
     def common(self, size: int) -> Sequence[Lake]:
         """The lakes with about a tenth of the probability or more, or all of 2 × 2 cells: they are training boards."""

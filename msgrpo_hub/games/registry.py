@@ -41,11 +41,7 @@ _GAMES: list[Game] = [
 _OTHER_WORDS: list[FrozenLake] = [
     FrozenLake("FrozenLake-Sought-v1", task="Find the way to the goal and stay out of the holes."),
     FrozenLake("FrozenLake-Untold-v1", task=" ".join(["The weather is nice today."] * 3)),
-    FrozenLake(
-        "FrozenLake-Trap-v1",
-        goal_reward=-1.0,
-        task="The goal is a trap: stay on the ice, and do not fall into a hole.",
-    ),
+    FrozenLake("FrozenLake-Trap-v1", goal_reward=-1.0, task="The goal is a trap: stay on the ice, and do not fall into a hole."),
     FrozenLake("FrozenLake-KeepAway-v1", goal_reward=-1.0, task="Keep away from the goal and from every hole."),
 ]
 """The lake in other words, with words that say nothing, and with a goal to avoid: to train on beside the lake itself."""
@@ -91,8 +87,7 @@ TYPED: dict[str, str] = {}
 def make_game(game_id: str) -> Game:
     """The game of an id, or of `ID:VARIANT` (see `variants.py`).
 
-    Raises:
-        UserError: the id is unknown; the message names the nearest one. Or the game of another package cannot be used.
+    Raises `UserError` for an unknown id, with the nearest one, and for a game of another package that cannot be used.
 
     >>> make_game("FrozenLake-NotSlippery-v1").horizon
     8

@@ -119,10 +119,8 @@ def splits_of(game_id: str) -> Splits:
 def episode_seed(game_id: str, split: Split, index: Number, run: Seed = 0) -> int:
     """A 63-bit seed for episode `index` of a split, whose board belongs to that split; `run` separates training runs.
 
-    Variants share their game's seeds. If a game has too few boards to divide, all splits share them.
-
-    Raises:
-        UserError: for an unknown game or split, a number below 0, or a game with hardly any board of that split.
+    Variants share their game's seeds. If a game has too few boards to divide, all splits share them. Raises `UserError` for an
+    unknown game or split, a number below 0, or a game with hardly any board of that split.
 
     >>> episode_seed("FrozenLake-NotSlippery-v1", "test", 0) == episode_seed("FrozenLake-NotSlippery-v1", "train", 0)
     False

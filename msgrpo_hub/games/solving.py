@@ -67,12 +67,9 @@ class Values:
 
 
 def solve(game: Solvable, start: Any) -> Values:
-    """Solves a game from one state.
+    """Solves a game from one state: Q(s, a) = Σ P(s', r | s, a) (r + V(s')), V(s) = max_a Q(s, a), and V = 0 after the end.
 
-    Q(s, a) = Σ P(s', r | s, a) (r + V(s')) and V(s) = max_a Q(s, a), with V = 0 after the end of an episode.
-
-    Raises:
-        UserError: the game has too many states, or outcomes that continue after its horizon.
+    Raises `UserError` for a game with too many states, or with outcomes that continue after its horizon.
     """
     # 1) Expand the reachable states turn by turn. `turns` has, for each turn with n states and K outcomes of all their actions,
     #    the states and four arrays of length K: the entry of q that an outcome belongs to, its probability, its reward, and the
@@ -85,8 +82,7 @@ def solve(game: Solvable, start: Any) -> Values:
         if count > LARGEST:
             raise UserError(f"{game.id} has over {LARGEST} states from one start: expected fewer, or a game without `outcomes`")
         if len(turns) == game.horizon:
-            given = f"the outcomes of {game.id} continue after its {game.horizon} turns"
-            raise UserError(f"{given}: expected `truncated` on the last")
+            raise UserError(f"outcomes of {game.id} continue after its {game.horizon} turns: expected `truncated` on the last")
         following: dict[Any, int] = {}
         outcomes = []
         for row, state in enumerate(states):

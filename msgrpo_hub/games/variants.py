@@ -35,7 +35,7 @@ class Variant(HasScene):
         self,
         game: HasScene,
         id: str,
-        place: Place = lambda cell, rows, columns: cell,  # noqa: ARG005
+        place: Place = lambda cell, *_: cell,
         names: Mapping[str, str] = _NOTHING,
         glyphs: Mapping[str, str] = _NOTHING,
         moves: str = MOVES,
@@ -44,16 +44,9 @@ class Variant(HasScene):
         instructions: str | None = None,
         rules: tuple[str, ...] | None = None,
     ) -> None:
-        """Sets up everything that is displayed.
-
-        Args:
-            place: where each cell is displayed.
-            names: action of the game → displayed name; other actions keep their names.
-            glyphs: grid symbol → displayed symbol; other symbols stay.
-            moves: the rule that describes the actions.
-            sentence: a sentence among the rules that changes nothing.
-            instructions: other instructions.
-            rules: other rules, in place of the game's, `moves` and `sentence`.
+        """Sets up what is displayed: `place` says where a cell is; `names` (of actions) and `glyphs` (of grid symbols) map to
+        what is displayed, and others stay; `moves` is the rule that describes the actions; `sentence` joins the rules and changes
+        nothing. Other `rules` are in place of the game's, `moves` and `sentence`.
         """
         self.game, self.id, self.names, self.glyphs, self.sentence = game, id, names, glyphs, sentence
         self.horizon, self.reward_range, self.return_range = game.horizon, game.reward_range, return_range(game)
@@ -125,6 +118,7 @@ def display_name(game: Game, name: str) -> str:
     return game.names.get(name, game.glyphs.get(name, name)) if isinstance(game, Variant) else name
 
 
+_MIRRORED = {"Left": "Right", "Right": "Left"}
 _COMPASS = {"Left": "West", "Down": "South", "Right": "East", "Up": "North"}
 _COMPASS_RULE = "North changes the row by -1, South by 1; West changes the column by -1, East by 1."
 _TURNED = {"Left": "Down", "Down": "Right", "Right": "Up", "Up": "Left"}
@@ -137,18 +131,8 @@ _DOWN_MOVED = ("rotated", "compass", "permuted-actions")
 """Variants in which the word Down does not mean the next row."""
 
 VARIANTS: dict[str, Callable[[FrozenLake | Snake, str], Game]] = {
-    "reflected": lambda game, id: Variant(
-        game,
-        id,
-        lambda cell, rows, columns: (cell[0], columns - 1 - cell[1]),  # noqa: ARG005
-        {"Left": "Right", "Right": "Left"},
-    ),
-    "rotated": lambda game, id: Variant(
-        game,
-        id,
-        lambda cell, rows, columns: (columns - 1 - cell[1], cell[0]),  # noqa: ARG005  (a quarter turn counterclockwise)
-        _TURNED,
-    ),
+    "reflected": lambda game, id: Variant(game, id, lambda cell, _, columns: (cell[0], columns - 1 - cell[1]), _MIRRORED),
+    "rotated": lambda game, id: Variant(game, id, lambda cell, _, columns: (columns - 1 - cell[1], cell[0]), _TURNED),
     "compass": lambda game, id: Variant(game, id, names=_COMPASS, moves=_COMPASS_RULE),
     "permuted-actions": lambda game, id: Variant(game, id, names=_TURNED, moves=_TURNED_RULE),
     "other-symbols": lambda game, id: Variant(game, id, glyphs=_GLYPHS),

@@ -36,9 +36,6 @@ RESULTS = "results"
 LOCAL = "folder:"
 """Prefix of the published name of a local adapter; the hash of its content follows."""
 
-RL_TAGS = ("reinforcement-learning", "deep-reinforcement-learning")
-"""Tags by which the Hub finds agents. The one pipeline tag of a card stays `text-generation`, which inference needs."""
-
 _PLAYERS = ("silent", "random", "random-safe", "base", "adapter", "greedy", "optimal")
 
 
@@ -240,6 +237,7 @@ def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Ba
             played = {"episodes": config.test_episodes, "temperature": config.eval_temperature}
             results += _entries(table.game.id, adapter, played, dataset_split="test", dataset_revision=task_hash(table.game))
     results += [entry for result in run.results for entry in task_results(result)]
+    learned = ["reinforcement-learning", "deep-reinforcement-learning"] if run.rewarded else []
     metadata = ModelCardData(
         base_model=base.repo_id,
         base_model_relation="adapter",
@@ -247,7 +245,7 @@ def render_adapter(run: FinishedRun, repo_id: str, config: TrainConfig, base: Ba
         pipeline_tag="text-generation",
         language="en",
         **base.license,
-        tags=["msgrpo", *(RL_TAGS if run.rewarded else ()), "text-games", "lora", *weights],
+        tags=["msgrpo", *learned, "text-games", "lora", *weights],
         datasets=[rollouts] if rollouts else None,
         model_name=repo_id.partition("/")[2],
         eval_results=results or None,

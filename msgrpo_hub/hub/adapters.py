@@ -112,7 +112,7 @@ def stage_adapter(
     (folder / ADAPTER_SETTINGS).write_text(as_json(public), encoding="utf-8")
     # 3) the files of the run
     source = run.folder
-    own = [path for path in (source.curves, source.replay, *source.videos, source.test_episodes) if path.exists()]
+    own = [path for path in (source.curves, source.replay, source.video, source.gif, source.test_episodes) if path.exists()]
     beside = prompting_files({path.name for path in source.adapter.iterdir()})
     if not any(name in beside for name in VOCABULARIES):  # the base's, so that `AutoTokenizer` works on the repository
         there = list_files(published.repo_id, published.commit)

@@ -46,15 +46,10 @@ def plain(axis: Axes, name: str = "", explanation: str = "") -> None:
     axis.set_title(explanation, loc="right", y=1.0, fontsize=9, color=GREY)
 
 
-def window(updates: int) -> int:
-    """Number of updates of a rolling mean: a twentieth of the run."""
-    return max(1, updates // 20)
-
-
 def rolling_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The mean over the last `window` values at each value. NaN stays NaN and is left out of the means."""
-    width = window(len(values))
-    parts = [values[max(0, end - width) : end] for end in range(1, len(values) + 1)]
+    """Means over the last twentieth of the run at each value. NaN stays NaN and is left out of the means."""
+    window = max(1, len(values) // 20)
+    parts = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
     return np.array([np.nan if np.isnan(part[-1]) else np.nanmean(part) for part in parts])
 
 
@@ -88,12 +83,10 @@ def plot_curves(
 
     # 1) reward and success, each with its validation points
     figure.suptitle(title, x=0.055, y=0.975, ha="left", fontsize=13, fontweight="bold", color=INK, parse_math=False)
-    width = window(len(metrics))
-    trained = f"training, mean of {width} updates" if width > 1 else "training, each update"
     updates, sft = column("update"), sum("teacher_reward" in metric or "sft_replies" in metric for metric in metrics)
     for axis, key, explanation in ((reward, "reward", "mean return of an episode"), (success, "success", "share of episodes")):
         plain(axis, key.capitalize(), explanation)
-        line(axis, key, BLUE, trained)
+        line(axis, key, BLUE, f"training, mean of {max(1, len(metrics) // 20)} updates" if len(metrics) > 39 else "training")
         points = column(f"validation_{key}")
         if (measured := np.isfinite(points)).any():
             axis.plot(updates[measured], points[measured], "o-", color=ORANGE, linewidth=1.2, markersize=4.5, label="validation")
@@ -158,12 +151,11 @@ def plot_curves(
 def task_svg(results: Sequence[Result], names: Sequence[str], *, narrow: bool = False) -> str:
     """One task's players as SVG: rewards with intervals, how episodes ended, and replies; below each other if `narrow`.
 
-    Equal results give equal pictures. Colours are inverted for a reader who prefers dark pages. `names` are the players', in the
-    order of the results.
+    Equal results give equal pictures. Colours are inverted for a reader who prefers dark pages. `names` has a name per result.
     """
     solved = any(result.summary["luck_adjusted"] for result in results)
-    height = 1.5 + 0.42 * len(results)
-    figure = Figure(figsize=(4.6, 3.3 * height) if narrow else (10, height), layout="constrained")
+    inches = 1.5 + 0.42 * len(results)
+    figure = Figure(figsize=(4.6, 3.3 * inches) if narrow else (10, inches), layout="constrained")
     axes = figure.subplots(3, 1, sharey=True) if narrow else figure.subplots(1, 3, sharey=True, width_ratios=[1.4, 1, 1])
     places = np.arange(len(results))
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.12), "ncols": 2, "frameon": False, "fontsize": 9}

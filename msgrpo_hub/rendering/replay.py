@@ -90,11 +90,8 @@ def game_data(game: Game) -> Data:
 
 
 def state_data(game: Game, state: Any) -> Data:
-    """One board.
-
-    Returns:
-        `pieces`: symbol → cells. With a scene also the `bodies` from head to tail, the player's first, and whether each is
-        `alive`; or, for a player without a body, its cell (`walker`) and `posture`.
+    """One board: `pieces` (symbol → cells); with a scene also the `bodies` from head to tail, the player's first, and whether
+    each is `alive`; or, for a player without a body, its cell (`walker`) and `posture`.
     """
     under: dict[Cell, str] = {}
     data: Data = {"pieces": {}}
@@ -119,18 +116,12 @@ def state_data(game: Game, state: Any) -> Data:
 def episode_data(
     game: Game, episode: Episode, scores: Sequence[StepScore] | None = None, prompt_format: PromptFormat | None = None
 ) -> Data:
-    """One episode.
+    """One episode: `states` (one more than `steps`), `ending` and `ended` (in words).
 
-    Args:
-        game: the rules.
-        episode: the record; a `ValueError` is raised if it does not replay.
-        scores: the scores of its steps; computed if None.
-        prompt_format: if given, the result has the prompts: `system` (the constant part), and each step's `prompt`.
-
-    Returns:
-        `states` (one more than `steps`), `ending` and `ended` (in words). Each step has its `reply`, `status`, `action`, `legal`,
-        `optimal` and `best` actions (indices of `game.actions`; `best` as in `best_moves`), `move` (the index in the base game,
-        equal for all names of an action), `reward` and `regret` (None if the game is not solved).
+    Each step has its `reply`, `status`, `action`, `legal`, `optimal` and `best` actions (indices of `game.actions`; `best` as in
+    `best_moves`), `move` (the index in the base game, equal for all names of an action), `reward` and `regret` (None if the game
+    is not solved). With a `prompt_format` there are the prompts: `system` (the constant part), and each step's `prompt`. The
+    `scores` of the steps are computed if None. Raises `ValueError` if the record does not replay.
     """
     scores = scores if scores is not None else score_steps(game, episode)
     states, index = replayed_states(game, episode), game.actions.index
@@ -201,10 +192,9 @@ def shapes(games: Iterable[Game]) -> str:
 def replay_assets(games: Iterable[str], dark: str = "@media (prefers-color-scheme:dark)") -> dict[str, str]:
     """What all replays of a page share.
 
-    Returns:
-        `script`: JavaScript with `replayPlayer(element, options)`, `drawBoard(game, episode, turn, label)` and `glide`.
-        `style`: CSS of boards and player, dark under the rule `dark`; the page defines the colours that it names.
-        `shapes`: an invisible SVG with every shape that the boards of these games use, for the body of the page.
+    `script`: JavaScript with `replayPlayer(element, options)`, `drawBoard(game, episode, turn, label)` and `glide`.
+    `style`: CSS of boards and player, dark under the rule `dark`; the page defines the colours that it names.
+    `shapes`: an invisible SVG with every shape that the boards of these games use, for the body of the page.
     """
     light, darker = (read_part(name).replace(":root", "&") for name in ("board.css", "board_dark.css"))
     boards, drawn = ":is(.board,.replay-icon)", shapes(make_game(name) for name in games)

@@ -84,16 +84,10 @@ class Timeline:
 def replay_svg(
     game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat = THINK_ACTION, still: int | None = None
 ) -> str:
-    """A self-contained animated SVG of episodes from one seed side by side, turn by turn, with thoughts and actions.
+    """A self-contained animated SVG of (title, episode) pairs from one seed side by side, with thoughts and actions.
 
-    Args:
-        game: the rules.
-        episodes: (title, episode) pairs; a title is usually the player's name.
-        prompt_format: parses the thoughts of each reply.
-        still: the state to draw without animation.
-
-    Raises:
-        ValueError: there are no episodes, they have different seeds, or a record does not replay.
+    `prompt_format` parses the thoughts; `still` is a state to draw without animation. Raises `ValueError` if there are no
+    episodes, they have different seeds, or a record does not replay.
     """
     if len({episode.seed for _, episode in episodes}) != 1:
         raise ValueError("a replay shows one or more episodes of the same seed")
@@ -133,21 +127,17 @@ def replay_svg(
 
 def write_videos(paths: Sequence[Path], game: Game, episodes: Sequence[tuple[str, Episode]], prompt_format: PromptFormat) -> None:
     """Writes the replay of `replay_svg` as `.mp4` and `.gif` files, a frame per turn. Raises `UserError` as `pixels`."""
+    from imageio.v3 import imwrite  # of the extra, with ffmpeg
+
+    how: dict[str, Any]
     turns = max(len(episode.steps) for _, episode in episodes)
     frames = [pixels(replay_svg(game, episodes, prompt_format, still=turn)) for turn in range(turns + 1)]
     for path in paths:
-        if path.suffix == ".gif":
-            first, *others = map(Image.fromarray, frames)
-            lasting = [int(1000 * TICK)] * turns + [int(1000 * PAUSE)]
-            write_atomically(
-                path, partial(first.save, format="GIF", save_all=True, append_images=others, duration=lasting, loop=0)
-            )
-        else:
-            from imageio.v3 import imwrite  # its extra brings ffmpeg
-
-            encoding: dict[str, Any] = {"extension": ".mp4", "fps": 2, "macro_block_size": 2, "output_params": ["-f", "mp4"]}
-            halves = np.repeat(np.stack(frames), [int(2 * TICK)] * turns + [int(2 * PAUSE)], axis=0)  # two frames a second
-            write_atomically(path, partial(imwrite, image=halves, **encoding))
+        shown, how = frames, {"duration": [int(1000 * TICK)] * turns + [int(1000 * PAUSE)], "loop": 0}  # milliseconds
+        if path.suffix == ".mp4":  # two frames a second, which every player plays
+            shown = [frame for turn, frame in enumerate(frames) for _ in range(int(2 * (TICK if turn < turns else PAUSE)))]
+            how = {"fps": 2, "macro_block_size": 2, "output_params": ["-f", "mp4"]}
+        write_atomically(path, partial(imwrite, image=np.stack(shown), extension=path.suffix, **how))
 
 
 def board_pixels(game: Game, states: Sequence[Any], side: int = 320) -> npt.NDArray[np.uint8]:
@@ -156,11 +146,8 @@ def board_pixels(game: Game, states: Sequence[Any], side: int = 320) -> npt.NDAr
     board = _board(drawing, [state_data(game, state) for state in states], timeline)
     scale = side // max(game.rows, game.columns) // 2 * 2  # videos take even sizes only
     size = f'width="{game.columns * scale}" height="{game.rows * scale}" viewBox="0 0 {game.columns} {game.rows}"'
-    style = "".join([read_part("board.css"), *timeline.rules.values()])
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{shapes([game])}{_FIELD.format(game)}{board}<style>{style}</style></svg>'
-    )
-    return pixels(svg)
+    style = f"<style>{read_part('board.css')}{''.join(timeline.rules.values())}</style>"
+    return pixels(f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{shapes([game])}{_FIELD.format(game)}{board}{style}</svg>')
 
 
 def pixels(svg: str) -> npt.NDArray[np.uint8]:

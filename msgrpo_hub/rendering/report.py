@@ -209,9 +209,7 @@ def _replay(results: Sequence[Result], seed: int, players: Sequence[str]) -> Dat
                 try:
                     episodes[player] = episode_data(make_game(result.task), episode, steps)
                 except ValueError as error:
-                    raise UserError(
-                        f"{error}; expected results of this version of the game: `msgrpo verify` checks them"
-                    ) from error
+                    raise UserError(f"{error}; expected results of this version of the game (see `msgrpo verify`)") from error
                 rewards.add(score.reward)
     span = " to ".join(number(reward, 0 if reward.is_integer() else 2) for reward in sorted({min(rewards), max(rewards)}))
     return {

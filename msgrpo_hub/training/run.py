@@ -258,7 +258,7 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
         write_atomically(folder.test_episodes, partial(write_table, everything))
 
         if not others:  # the curves of several games are of all of them
-            known = {name: first[name] for name in ("base", "optimal") if name in first}
+            known: dict[str, Any] = {name: first[name] for name in ("base", "optimal") if name in first}
             write_atomically(folder.curves, lambda beside: plot_curves(metrics, beside, title, known))
 
         # 3) a replay of the adapter where it gains most on the base
@@ -269,7 +269,7 @@ def _finish(trainer: Trainer, config: TrainConfig, folder: RunFolder, progress: 
         replay = (games[first["game"]], pair, find_format(config.prompt_format, may_import=True))
         write_atomically(folder.replay, lambda beside: beside.write_text(replay_svg(*replay), encoding="utf-8"))
         if all(map(find_spec, ("imageio_ffmpeg", "resvg_py"))):
-            write_videos(folder.videos, *replay)
+            write_videos([folder.video, folder.gif], *replay)
         summary |= first | ({"other_games": others} if others else {}) | {"replayed_test_episode": index}
 
     # 4) the summary

@@ -45,7 +45,8 @@ class RunFolder:
         self.best = path / "best"
         self.curves = path / "curves.png"
         self.replay = path / "replay.svg"
-        self.videos = (path / "replay.mp4", path / "replay.gif")
+        self.video = path / "replay.mp4"
+        self.gif = path / "replay.gif"
         self.test_episodes = path / "test_episodes.parquet"
         self.summary = path / "summary.json"
         self.acting = path / ".acting.new"

@@ -91,7 +91,7 @@ COMMANDS = [
     ("eval random --suite @/wrong.toml", f"{LAKE} has hash .* expects 0000: give a changed game"),
     ("eval optimal --suite @/snakes.toml", "'optimal' can play no task of the suite"),
     ("eval dqn:@/none --suite @/lake.toml", "can play no task|no DQN in '@/none'"),
-    ("verify @/empty", "no episodes under '@/empty': expected .*`msgrpo train` with --save-rollouts"),
+    ("verify @/empty", "no episodes under '@/empty': expected .*`msgrpo train --save-rollouts`"),
     (f"play {LAKE} --player @/none", "no model in the folder '@/none': expected config.json"),
     (f"play {LAKE} --player some/model", "cannot load 'some/model': expected 'pocket', a folder, or a"),
     (f"play {LAKE} --player @/base+@/adapter-of-another-base", "does not fit its base '@/base'.*size"),
@@ -195,6 +195,7 @@ def test_odd_names_and_values_are_one_printable_line_and_write_nothing(
     command: str, run: Run, corner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("MSGRPO_RUN", "")  # which `space x` sets
     monkeypatch.chdir(corner)
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     for odd in ODD[command]:

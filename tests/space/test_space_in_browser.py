@@ -90,6 +90,7 @@ def test_watch_plays_a_replay_without_the_server_and_then_another_game_and_playe
     assert page.locator(f"{panel} .replay-reply").text_content() == steps[-1]["reply"]
     assert page.locator(f"{panel} .replay-observation").text_content() == steps[-1]["prompt"]
     assert asked == []
+    assert page.locator("#watch-stage .replay-legend li").all_inner_texts()[:3] == ["agent", "hole", "goal"]
     for label, value in (("Game", f"{SOLO}:reflected"), ("Board", "4"), ("Player", "greedy"), ("Next to", "nobody")):
         fill(page, label, value)
     page.locator("#watch-stage .stale").wait_for()  # the old replay is grey

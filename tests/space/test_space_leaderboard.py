@@ -90,6 +90,8 @@ def test_names_are_escaped_and_models_of_the_hub_are_linked(monkeypatch: pytest.
     figures = {"player": name, "reward": SCORE, "success": SCORE}
     difference = SCORE | {"p": 0.5, "verdict": "inconclusive", "detectable": 0.1}
     scores = present.comparison({"a": figures, "b": figures, "difference": difference, "episodes": 30, "wanted": 30})
+    assert "Reward = success" in scores
+    assert scores.count('class="whisker"') == 2  # one axis a player
     for html in (page, scores.replace('<p class="verdict"><b>', "")):
         assert "&lt;img" in html
         assert not any(tag in html for tag in ("<img", "<b>", "<i>"))

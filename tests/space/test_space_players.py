@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import players
 import pytest
-from replay import watch
+from replay import opens_with, side_by_side, watch
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, PromptFormat
@@ -88,6 +89,28 @@ def test_a_built_in_adapter_replies_as_for_the_command_line_to_the_letter(name: 
     alone = play_episodes(game, beside, [(seed, 0) for seed in seeds])
     played = players.play(name, game, seeds)
     assert [[step.completion.text for step in e.steps] for e in played] == [[s.completion.text for s in e.steps] for e in alone]
+
+
+def test_a_run_of_ones_own_opens_beside_its_base_turn_by_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "runs" / "mine"
+    shutil.copytree(adapters_path() / "lake", run / "adapter")
+    shutil.copytree(pocket_path(), run.parent / "base")
+    how = 'max_new_tokens = 32\neval_temperature = 1.0\nprompt_format = "think-action"\ndtype = "auto"\nload_in_4bit = false'
+    (run / "config.toml").write_text(f'game = "{LAKE}=2,Snake-Solo-v1"\nmodel = "{run.parent / "base"}"\n{how}\n')
+    for folder in (run, tmp_path):
+        monkeypatch.setenv("MSGRPO_RUN", str(folder))
+        players.own_run.cache_clear()
+        if folder == run:
+            assert opens_with() == (LAKE, 0, "runs/mine", "base")
+            first, *turns, last = side_by_side(*opens_with())
+    with pytest.raises(UserError, match="holds no trained adapter: expected the folder of a finished run"):
+        players.own_run()
+    players.own_run.cache_clear()
+    assert [(len(each["states"]), each["waits"][-10:]) for each in first["players"]] == [(1, "f turn 1 …")] * 2
+    assert [len(turn["players"][1]["steps"]) for turn in turns[:3]] == [1, 2, 3]  # the adapter first
+    own, bundled = last["players"][1], watch(LAKE, 0, "lake")["players"][0]
+    assert [step["reply"] for step in own["steps"]] == [step["reply"] for step in bundled["steps"]]
+    assert not [each for each in last["players"] if "waits" in each]
 
 
 # ---- on the Hub

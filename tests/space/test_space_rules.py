@@ -81,6 +81,7 @@ def test_a_bundled_result_is_the_answer_to_what_the_page_asks_first(player: str)
     assert found["episodes"] == found["wanted"] == asked["episodes"]
     assert found["film"]["players"][0]["game"]["title"] == asked["game"]
     assert all(line in found["told"] for line in [asked["instructions"], *asked["rules"].splitlines()])
+    assert not any(step["best"] for step in found["film"]["players"][1]["steps"])  # told that the goal is a trap
     assert (found["verdict"] == "follows the words") == (player == "lake-trap")
 
 
