@@ -21,6 +21,7 @@ from tests.command import Command, Finished, Running
 from tests.files import hashes
 from tests.hub_server.lanes import Loopback
 from tests.hub_server.store import OWNER
+from tests.real.models import real_model
 from tests.tiny import save_trainable_model
 from tests.training.conftest import TWO
 from tests.training.runs import metrics, updates_safe
@@ -31,11 +32,17 @@ TRAINING = (
 )
 """A second with a tiny model."""
 OF_THE_BASE = (
-    "train --resume --model pocket --game FrozenLake-NotSlippery-v1 --updates 3 --groups 1 --group-size 6 --selected-per-group 3 "
+    "train --resume --game FrozenLake-NotSlippery-v1 --updates 3 --groups 1 --group-size 6 --selected-per-group 3 "
     "--temperature 2 --max-new-tokens 12 --lora-rank 4 --learning-rate 1e-3 --eval-every 3 --eval-episodes 1 --test-episodes 2 "
     "--threads 1 --save-rollouts"
 )
 """Some seconds with the built-in base."""
+OF_SMOLLM2 = (
+    "train --resume --game FrozenLake-NotSlippery-v1 --teacher optimal --taught 2 --updates 4 --groups 1 --group-size 4 "
+    "--selected-per-group 2 --max-new-tokens 12 --learning-rate 1e-3 --eval-every 2 --eval-episodes 2 --test-episodes 2 "
+    "--threads 1"
+)
+"""Behaviour cloning and rewards on a pretrained model in bfloat16."""
 ELSEWHERE = """
 import errno, fcntl, os, socket, sys
 from msgrpo_hub.cli import main
@@ -254,14 +261,15 @@ class Stage:
 Maker = Callable[[Stage, str], Victim]
 
 
-def training(*more: str, base: bool = False, killed: slice | None = None, **how: Any) -> Maker:
-    """A training of a tiny model or of the built-in base, on two processes if `killed` says which of them get the signal.
+def training(*more: str, of: str = TRAINING, killed: slice | None = None, **how: Any) -> Maker:
+    """A training with the arguments `of`, on two processes if `killed` says which of them get the signal.
 
     `how` has a `program` instead of the command, or what is `safe`.
     """
 
     def make(stage: Stage, name: str) -> Victim:
-        arguments = OF_THE_BASE.split() if base else [*TRAINING.split(), "--model", stage.model, *more]
+        models = {TRAINING: lambda: stage.model, OF_THE_BASE: lambda: "pocket", OF_SMOLLM2: lambda: real_model("smollm2-135m")}
+        arguments = [*of.split(), "--model", models[of](), *more]
         faults = {"program": program} if (program := TWO if killed else how.get("program")) else {}
 
         def start(place: Path) -> Running | TwoProcesses:
@@ -308,7 +316,7 @@ VICTIMS: dict[str, Maker] = {
     "training with rollouts": training("--save-rollouts"),
     "push of results": push("results", SCRIPTED, "ada/results", "dataset"),
     "training on two processes, the first killed": training("--save-rollouts", killed=slice(0, 1)),
-    BASE: training(base=True),
+    BASE: training(of=OF_THE_BASE),
     "push of an adapter": push("adapter", BASE, "ada/lake", "model", "--base", "ada/base"),
     "training on two processes, the second killed": training("--save-rollouts", killed=slice(1, 2)),
     "evaluation of the built-in base": evaluation("pocket --max-new-tokens 12 --batch-size 4", 8),
@@ -318,5 +326,6 @@ VICTIMS: dict[str, Maker] = {
     "training on other hosts": training(program=ELSEWHERE),
     "training on two threads": training("--threads", "2"),
     "the final test of a training": training("--updates", "2", "--test-episodes", "150", safe=episodes_safe),
+    "training of SmolLM2": training(of=OF_SMOLLM2),
 }
 """Name → its maker. The seeds of a campaign take the victims in this order."""

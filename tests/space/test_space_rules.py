@@ -75,6 +75,22 @@ def test_the_control_changes_as_much_in_the_same_places_and_says_nothing() -> No
     assert controls(NEUTRAL[0], own["rules"], own["names"])[0].instructions == NEUTRAL[0]  # a visitor's own words
 
 
+MEANINGLESS = """
+Bread is baked early. | Some birds sing before sunrise. | This sentence is short. | Seven is a prime number. | Blue is a colour.
+The weather is nice today. | The tea is still warm. | Music was playing next door. | Cats sleep most of the day. | Rain fell.
+"""
+
+
+@pytest.mark.long
+def test_a_meaningless_sentence_has_a_verdict_at_most_once_in_twenty() -> None:
+    own, sentences = rules.words(LAKE), [each.strip() for each in MEANINGLESS.strip().replace("\n", "|").split("|")]
+    places = [{"instructions": f"{own['instructions']} {each}"} for each in sentences]
+    places += [{"rules": f"{own['rules']}\n{each}"} for each in sentences]
+    asked = ({"game": LAKE, "seed": 0, "player": "lake", **own, **place, "episodes": 40} for place in places)
+    found = [list(rules.change_rules(**each))[-1]["verdict"] for each in asked]
+    assert found.count("no difference shown") >= 19, found
+
+
 @pytest.mark.parametrize("player", rules.OPENING_PLAYERS)
 def test_a_bundled_result_is_the_answer_to_what_the_page_asks_first(player: str) -> None:
     asked, found = rules.ASKED_FIRST, players.bundled("rules")[player]
