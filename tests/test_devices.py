@@ -86,9 +86,6 @@ def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.M
         one_update(replace(config, device="cuda"), Accelerator(cpu=True))
 
 
-# ---- which device
-
-
 def test_auto_takes_the_cpu_for_a_small_model_and_the_gpu_for_a_large_one(
     config: TrainConfig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -40,9 +40,6 @@ def exactly(values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-# ---- returns and advantages
-
-
 def step_of(reward: float, status: ReplyStatus = "ok") -> Step:
     reply = Completion(text="", prompt_ids=(1,), token_ids=(2,), log_probs=(0.0,))
     action = "Up" if status == "ok" else None
@@ -88,9 +85,6 @@ def test_equal_returns_give_advantages_of_exactly_0_whatever_the_scale(value: fl
     for scale in (ADVANTAGE_SCALES["std"], mean_absolute):
         assert group_advantages(torch.full((size,), value, dtype=dtype), scale).tolist() == [0.0] * size
     assert group_advantages(torch.tensor([1.0, -1.0]), mean_absolute).tolist() == [1.0, -1.0]
-
-
-# ---- samplers
 
 
 @pytest.mark.parametrize(
@@ -160,9 +154,6 @@ def test_max_variance_is_the_best_of_all_subsets(advantages: list[float], data: 
     assert variance(chosen) == pytest.approx(best, abs=1e-9)
 
 
-# ---- normalisations
-
-
 def weights_of(name: str, lengths: list[list[int]]) -> list[list[float]]:
     """The weight of each token, for episodes of steps with replies of these lengths."""
     replies = [[replace(step_of(0.0).completion, token_ids=(1,) * length) for length in steps] for steps in lengths]
@@ -189,9 +180,6 @@ def test_the_weights_of_all_tokens_add_up_to_one(name: str, lengths: list[list[i
     weights = weights_of(name, lengths)
     total = sum(w * n for ws, ns in zip(weights, lengths, strict=True) for w, n in zip(ws, ns, strict=True))
     assert total == pytest.approx(1.0, rel=1e-12)
-
-
-# ---- selection
 
 
 def group_of(*rewards: Sequence[float], seed: int = 0) -> Group:

@@ -15,8 +15,6 @@ from torch import Tensor
 from msgrpo_hub.msgrpo import k3, policy_loss
 from tests.test_msgrpo import exactly, numbers
 
-# ---- the loss
-
 
 class Token(NamedTuple):
     """One generated token: its three log-probabilities, the advantage of its episode, and its normalising weight."""
@@ -123,9 +121,6 @@ def test_micro_batches_add_up(tokens: list[Token], cut: int) -> None:
     parts = [loss_and_gradient(part, 0.2, 0.2, 0.04) for part in (tokens[:cut], tokens[cut:]) if part]
     assert sum(loss for loss, _ in parts) == pytest.approx(whole, abs=1e-9)
     assert [slope for _, slopes in parts for slope in slopes] == pytest.approx(gradient, abs=1e-9)
-
-
-# ---- properties
 
 
 vocabularies = st.integers(2, 8).flatmap(lambda size: st.tuples(*(st.lists(numbers, min_size=size, max_size=size),) * 2))

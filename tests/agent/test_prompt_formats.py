@@ -41,9 +41,6 @@ class Recorded:
         return [Completion(text=f"<think>{len(self.prompts)}</think>{reply.text}") for reply in replies]
 
 
-# ---- the contract
-
-
 @every_game
 def test_a_prompt_has_instructions_actions_and_rules_then_the_observation_and_the_request(game: Game) -> None:
     state = game.initial_state(stream(0, "initial_state"))
@@ -85,9 +82,6 @@ def test_a_prompt_lists_the_possible_replies_and_the_format_reads_them(prompt_fo
     assert {prompt_format.thought(reply) for reply in replies} == {thoughts.get(prompt_format.name, "your thought")}
 
 
-# ---- history
-
-
 def test_history_is_the_last_turns_the_oldest_first() -> None:
     game, player = make_game("Snake-Solo-v1"), Recorded(ScriptedPolicy(choose_random_safe))
     [episode] = play_episodes(game, player, [(1, 0)], prompt_format=REMEMBERING)
@@ -99,8 +93,6 @@ def test_history_is_the_last_turns_the_oldest_first() -> None:
         assert len(seen) == len(past) + 1
         assert all(step.observation in text for step, text in zip([*past, episode.steps[turn]], seen, strict=True))
 
-
-# ---- own formats
 
 OWN = """
 from msgrpo_hub.agent import PromptFormat
@@ -171,9 +163,6 @@ def test_a_stored_name_never_imports() -> None:
     assert "my_formats" not in sys.modules
     with pytest.raises(UserError, match="did you mean 'think-action'"):
         find_format("think-actoin")
-
-
-# ---- identity
 
 
 def test_every_format_has_a_hash_of_its_own_and_a_change_is_another() -> None:

@@ -60,9 +60,6 @@ def test_the_help_of_train_shows_every_field(msgrpo: Command) -> None:
     assert [field.name for field in dataclasses.fields(TrainConfig) if f"--{field.name.replace('_', '-')}" not in shown] == []
 
 
-# ---- own code by name: only if the name was typed on this machine
-
-
 def test_a_module_of_the_current_folder_is_imported_and_a_class_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

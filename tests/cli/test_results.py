@@ -90,8 +90,6 @@ def test_compare_shows_a_verdict_in_words_and_in_json(run: Run, played: Path) ->
     assert rows[0]["rewards"]["verdict"] == "better"
 
 
-# ---- damage
-
 FILES = ("config.lock.json", "results.json", "episodes.parquet", "steps.parquet")
 COMMANDS = ("compare @/random @/greedy", "report @", "verify @")
 """Commands that read the damaged run of `random` and the sound run of `greedy`."""

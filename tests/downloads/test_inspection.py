@@ -193,8 +193,6 @@ def test_only_a_folder_may_name_a_folder_as_its_base(tmp_path: Path) -> None:
         base_of(settings, "org/adapter")
 
 
-# ---- play settings beside an adapter
-
 BAD: dict[str, tuple[Any, str]] = {
     "an object": ({"a": {}}, "a = '{}' in the msgrpo.json of 'x': expected a text of up to 1000 characters, a number"),
     "an infinite number": ({"a": float("inf")}, "a = 'inf' in the msgrpo.json"),

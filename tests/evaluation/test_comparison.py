@@ -108,9 +108,6 @@ def test_results_of_different_rules_are_never_mixed(field: str, value: object, p
         compare(place / "random", tmp_path / "old")
 
 
-# ---- methods
-
-
 def test_p_is_the_share_of_all_deals_with_means_as_far_apart() -> None:
     rng = np.random.default_rng(0)
     for _ in range(5):

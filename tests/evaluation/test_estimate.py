@@ -112,9 +112,6 @@ def test_the_table_shows_the_sums_and_leaves_out_unknown_columns(tmp_path: Path)
     assert ("tokens" in head, "time" in head) == (False, True)
 
 
-# ---- the time from the first turns
-
-
 @dataclass
 class Model:
     """Plays as a scripted player, or says nothing, and takes a second per reply."""

@@ -41,9 +41,6 @@ def run(place: Path, tmp_path: Path) -> Result:
     return copied(place / "random", tmp_path, SLIPPERY)
 
 
-# ---- pass@k
-
-
 def test_pass_at_k_is_the_share_of_choices_of_k_plays_with_a_success() -> None:
     plays = [True, True, False, False, False]
     for k in range(1, 6):
@@ -75,9 +72,6 @@ def test_pass_at_k_worked_by_hand_over_three_boards(tmp_path: Path) -> None:
     assert means == {"1": pytest.approx(5 / 12), "2": pytest.approx((0 + 1 / 2 + 1) / 3), "4": pytest.approx(2 / 3)}
     assert figures["runs"]["success"] == [pytest.approx(number / 3) for number in (1, 1, 2, 1)]
     assert figures["run_to_run"]["success"] == pytest.approx(np.sqrt(0.25) / 3)  # s² of 0, 0, 1, 0 is 1/4
-
-
-# ---- the plays
 
 
 def test_members_have_their_own_streams_and_the_first_is_the_run_without_repeats(tmp_path: Path) -> None:
@@ -118,9 +112,6 @@ def test_an_interrupted_run_with_repeats_continues_to_the_same_bytes(tmp_path: P
     assert load_result(part.folder) == part
     run_task(talker(Talker()), suite, SLIPPERY, tmp_path / "part", 7)
     assert contents(tmp_path / "part") == contents(tmp_path / "whole")
-
-
-# ---- readers of such runs
 
 
 def test_a_run_with_repeats_verifies_also_from_an_untrusted_source(run: Result) -> None:

@@ -39,8 +39,6 @@ from tests.evaluation.tampering import (
 )
 from tests.identities import MODEL, batched
 
-# ---- untouched runs
-
 
 def test_an_untouched_run_passes_and_says_which_parts_were_checked(played: Path) -> None:
     unchecked = ["number of episodes not checked: mine is not a built-in suite"]
@@ -67,9 +65,6 @@ def test_values_may_differ_in_their_last_digits_and_in_no_others(lake: Result) -
     assert found(lake) == ""
     rewrite(lake.folder / "episodes.parquet", shift(1e-6, "regret", "luck_adjusted"))
     assert "its scores do not follow from its steps" in found(lake)
-
-
-# ---- one change
 
 
 def without_episode(rows: Rows) -> Rows:
@@ -165,9 +160,6 @@ def test_rewards_above_the_exact_optimum_are_flagged(lake: Result) -> None:
     draws = np.random.default_rng(0).random(len(won))
     fair = [replace(s, reward=float(draw < (s.value_optimal or 0))) for s, draw in zip(won, draws, strict=True)]
     assert not summarise(SLIPPERY, seeds, fair, lake.steps, 0)["above_optimum"]
-
-
-# ---- forged claims: hash, folder, tables and summary agree with them
 
 
 def test_every_field_of_the_configuration_is_bound_to_the_folder(lake: Result) -> None:

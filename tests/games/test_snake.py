@@ -48,9 +48,6 @@ def solo(*items: Item, **changes: Any) -> Snake:
     return replace(Snake("solo", size=5, items=items or (ONE_APPLE,), has_opponent=False), **changes)
 
 
-# ---- eating
-
-
 @pytest.mark.parametrize(
     ("items", "cells", "reward", "snake", "left"),
     [
@@ -76,9 +73,6 @@ def test_an_item_reappears_on_a_free_cell_if_there_is_one() -> None:
     assert (full.state.snake, full.state.items) == (((1, 0), (0, 0), (0, 1)), (((1, 1),),))
 
 
-# ---- down hill
-
-
 @pytest.mark.parametrize(
     ("snake", "before", "after"),
     [
@@ -91,8 +85,6 @@ def test_an_item_reappears_on_a_free_cell_if_there_is_one() -> None:
 def test_down_hill_items_roll_one_cell(snake: Cell, before: tuple[Cell, ...], after: tuple[Cell, ...]) -> None:
     assert play(solo(TWO_APPLES, down_hill=True), SnakeState((snake,), (), (before,)), None).state.items == (after,)
 
-
-# ---- deaths
 
 NARROW = ((0, 0), (0, 1))
 """An opponent whose only move is Down."""
@@ -142,9 +134,6 @@ def test_walls_and_the_own_body_kill_and_are_not_legal(snake: tuple[Cell, ...], 
     assert action not in game.legal_actions(state)
 
 
-# ---- the opponent
-
-
 @pytest.mark.parametrize(
     ("opponent", "player", "moves"),
     [
@@ -169,9 +158,6 @@ def test_an_opponent_enclosed_by_itself_dies() -> None:
 def test_the_opponent_eats_and_grows_and_the_player_gets_no_reward() -> None:
     after = play(duel(), SnakeState(((4, 0),), ((2, 2),), (((2, 3),),)), None, RIGHT)
     assert (after.state.opponent, after.reward, after.state.items) == (((2, 3), (2, 2)), 0.0, (((0, 0),),))
-
-
-# ---- boards
 
 
 def test_observation_of_a_hand_made_board() -> None:

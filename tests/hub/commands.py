@@ -40,8 +40,6 @@ EPISODES = 3 * 2 * 8
 Files = dict[str, bytes]
 Change = Callable[[Files], object]
 
-# ---- in the client's process
-
 
 def msgrpo(*arguments: object) -> None:
     from msgrpo_hub.cli import main
@@ -101,9 +99,6 @@ def read_board(repo: str, revision: str | None = None) -> dict[str, Any]:
     return as_json(read_leaderboard(repo, revision=revision))
 
 
-# ---- outcomes
-
-
 def refused(finished: Finished) -> str:
     """The error line of a refused command, which exits with 2."""
     lines = [line for line in finished.err.splitlines() if line and not line.startswith("pushing to")]
@@ -129,9 +124,6 @@ def write_files(folder: Path, files: Files) -> Path:
 def rows(files: Files, config: str, split: str = "") -> list[dict[str, Any]]:
     names = sorted(name for name in files if name.startswith(f"{config}/{split}"))
     return [row for name in names for row in pq.read_table(io.BytesIO(files[name])).to_pylist()]
-
-
-# ---- repositories with changed files
 
 
 def edit(name: str, **changes: Any) -> Change:

@@ -42,9 +42,6 @@ def kept(loopback: Loopback, tmp_path: Path) -> Path:
     return tmp_path / "first"
 
 
-# ---- training
-
-
 def test_a_new_folder_gets_the_run_and_its_configuration_also_after_a_kill(
     loopback: Loopback, kept: Path, tmp_path: Path
 ) -> None:
@@ -147,9 +144,6 @@ def test_of_two_machines_that_go_on_with_a_run_the_second_does_not_overwrite_the
     assert loopback.files("ada/kept") == before | {"note-0": b"first"}
     assert "not on the Hub" not in said(first, second, third, fourth)
     assert loopback.files("ada/kept")["metrics.jsonl"] == first + second + third + fourth
-
-
-# ---- evaluations
 
 
 def test_an_evaluation_fetches_the_tasks_that_its_folder_lacks_and_leaves_the_rest(loopback: Loopback, tmp_path: Path) -> None:

@@ -125,9 +125,6 @@ def test_without_network_and_cache_the_error_names_what_is_missing(
     assert f"the cache has no complete copy of '{model}': expected config.json, tokenizer and weights" in words
 
 
-# ---- adapters in folders: USER/REPO/FOLDER
-
-
 @pytest.fixture
 def folders(loopback: Loopback, sound_adapter: Files) -> str:
     files = {f"{folder}/{name}": content for folder in ("a", "steps/20") for name, content in sound_adapter.items()}

@@ -37,9 +37,6 @@ def one_run(folder: Path) -> Files:
     return {name: content for name, content in files_of(folder / "greedy").items() if f"/{TASK}/" in name}
 
 
-# ---- listed runs
-
-
 def test_it_is_pinned_to_its_commit_and_a_pull_request_can_be_read_before_merging(loopback: Loopback, played: Path) -> None:
     repo = loopback.repository("dataset")
     first = loopback.owner.call(push_results, played / "random", repo, private=False)
@@ -88,9 +85,6 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback, tmp_p
     ]
     for client, arguments, words in cases:
         assert words in refused(client.attempt(msgrpo, "leaderboard", *arguments))
-
-
-# ---- refused runs
 
 
 def with_json(**changes: Any) -> Callable[[bytes], bytes]:

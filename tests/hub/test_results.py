@@ -118,9 +118,6 @@ def test_a_pull_request_holds_runs_only_and_two_of_them_merge(loopback: Loopback
     assert "| [greedy](" in loopback.files(repo, "dataset")["README.md"].decode()
 
 
-# ---- refused runs
-
-
 def leave_open(own: Path) -> None:
     for path in own.rglob("results.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"complete": False}))

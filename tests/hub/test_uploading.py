@@ -119,8 +119,6 @@ def test_each_refusal_is_one_line_that_says_what_to_do(loopback: Loopback) -> No
     assert "the Hub refuses the card" in said(loopback.owner.attempt(push, bad, Target(repo_id=repo)))
 
 
-# ---- what may leave the machine
-
 TOKEN = b"hf_" + b"a1B2" * 8
 
 

@@ -115,9 +115,6 @@ def clean_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(prefixes) and not k.lower().endswith("_proxy")}
 
 
-# ---- functions for the client's process
-
-
 def create(repo: str, kind: str = "model", *, private: bool = True) -> None:
     HfApi().create_repo(repo, repo_type=kind, private=private, space_sdk="gradio" if kind == "space" else None)
 

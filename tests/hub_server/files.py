@@ -15,8 +15,6 @@ from tests.hub_server.cards import check_card
 from tests.hub_server.routing import REPOSITORY, WEB, Ask, route
 from tests.hub_server.store import LFS_SIZE, LFS_SUFFIXES, USERS, Blob, Commit, HubError
 
-# ---- reading
-
 
 def entries(commit: Commit) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
@@ -70,9 +68,6 @@ def resolve(ask: Ask) -> Response:
         raise HubError(416, "Range Not Satisfiable", **{"Content-Range": f"bytes */{size}"})
     headers["Content-Range"] = f"bytes {start}-{end}/{size}"
     return Response(blob.content[start : end + 1], 206, headers, media_type="application/octet-stream")
-
-
-# ---- writing
 
 
 def target(ask: Ask) -> str:

@@ -130,9 +130,6 @@ class Loopback:
         self.thread.join()
 
 
-# ---- fixtures, which a conftest or a test imports
-
-
 @pytest.fixture(scope="session")
 def loopback_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     server = Loopback(tmp_path_factory.mktemp("loopback"))

@@ -59,9 +59,6 @@ def logits(model: torch.nn.Module) -> torch.Tensor:
     return output
 
 
-# ---- adapters
-
-
 def save_adapter(base: Path, folder: Path, seed: int = 0, **changes: Any) -> Path:
     """A LoRA adapter with random weights in all its matrices, as `peft` saves it; `changes` edit its settings."""
     torch.manual_seed(seed)

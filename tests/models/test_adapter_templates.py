@@ -115,9 +115,6 @@ def test_the_files_beside_an_adapter_pass_the_checks_of_a_bases(
     assert repr(str(adapter)) in said
 
 
-# ---- thinking
-
-
 def test_a_models_own_thinking_is_off_unless_chosen_and_one_line_says_so(
     folder: Path, prompts: list[Prompt], caplog: pytest.LogCaptureFixture
 ) -> None:

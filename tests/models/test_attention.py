@@ -74,8 +74,6 @@ def test_every_token_attends_to_a_token_and_so_does_padding(monkeypatch: pytest.
     assert all(visible.any(-1).all() for visible in seen)
 
 
-# ---- token trees
-
 Rows = list[tuple[int, ...]]
 row = st.lists(st.integers(0, 2), max_size=7).map(tuple)
 """Three tokens only, so that duplicates, prefixes of each other and empty sequences all occur."""

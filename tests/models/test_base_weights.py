@@ -52,8 +52,6 @@ def check_two_updates(model: str, **options: Any) -> None:
     assert any(not torch.equal(parameter, before[name]) for name, parameter in trainer.parameters.items())
 
 
-# ---- multimodal models
-
 EYES: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 QWEN_EYES: dict[str, Any] = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 32}
 ROPE = {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}
@@ -101,9 +99,6 @@ def test_a_model_that_writes_no_text_gets_one_line(folder: Path) -> None:
     assert "transformers knows no language model of type 'vit'" in refused(load, folder)
 
 
-# ---- types
-
-
 def test_half_precision_acts_and_is_another_run(qwen2_folder: Path, prompts: list[Prompt]) -> None:
     for dtype in ("float16", "bfloat16"):
         model = load(qwen2_folder, dtype=dtype, max_new_tokens=4)
@@ -115,8 +110,6 @@ def test_half_precision_acts_and_is_another_run(qwen2_folder: Path, prompts: lis
     assert identities[0] == identities[1]
     assert "quantization" not in identities[0]
 
-
-# ---- 4 bits
 
 needs_bitsandbytes = pytest.mark.skipif(not importlib.util.find_spec("bitsandbytes"), reason="bitsandbytes is not installed")
 

@@ -156,9 +156,6 @@ def test_log_probs_and_gradients_are_exact_for_every_window(family: str, window:
     check_training(model, sorted({(sample.prompt_ids, sample.token_ids) for sample in samples}))
 
 
-# ---- the choice of an engine
-
-
 @pytest.mark.parametrize("family", ["mamba2", "lfm2", "qwen3_5_text", "deepseek_v3", "bloom", "stablelm", "phimoe", "diffllama"])
 def test_the_check_refuses_the_fast_engine_where_it_is_inexact(family: str) -> None:
     with pytest.raises(UserError, match=rf"'{family}' .*fast engine cannot compute it exactly.*--engine auto"):

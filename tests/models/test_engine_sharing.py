@@ -85,9 +85,6 @@ def test_replies_without_near_draws_are_the_same_in_both_engines_and_in_other_ba
             assert tokens == others or count
 
 
-# ---- the logit cache
-
-
 @cache
 def uncached(prompts: int, rngs: int, temperature: float, limit: int) -> list[Sample]:
     return sampled(Engine(MODEL, END), some_prompts(prompts), temperature, limit, rngs)
@@ -141,9 +138,6 @@ def test_episodes_are_played_with_fewer_rows(game_id: str, least: float) -> None
     replies = [[[step.completion.token_ids for step in episode.steps] for episode in both] for both in (ours, theirs)]
     assert replies[0] == replies[1]
     assert plain > least * rows
-
-
-# ---- scores
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -27,9 +27,6 @@ pytestmark = pytest.mark.lowest
 ACTIONS = ("Left", "Down", "Right", "Up")
 
 
-# ---- replies
-
-
 def test_the_end_tokens_are_those_of_tokenizer_and_generation_config(folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     for stated, used in (([3, 5], {3, 5}), (7, {7}), (["x", 3], {3})):
         edit(folder / "generation_config.json", eos_token_id=stated)
@@ -85,18 +82,12 @@ def test_special_tokens_that_mark_thoughts_stay_in_the_text_of_a_reply(tokenizer
         assert parse_action(text, ACTIONS) == "Left"
 
 
-# ---- the context
-
-
 def test_a_prompt_that_just_fits_is_answered(make_folder: MakeFolder, prompts: list[Prompt]) -> None:
     length = max(map(len, load(make_folder("qwen2")).encode(prompts)))
     folder = make_folder("qwen2", max_position_embeddings=length + 3)
     assert len(load(folder, max_new_tokens=3).complete(prompts, rngs(len(prompts)))) == len(prompts)
     with pytest.raises(UserError, match=f"{length} tokens"):
         load(folder, max_new_tokens=4).complete(prompts, rngs(len(prompts)))
-
-
-# ---- token ids of prompts
 
 
 def test_equal_prompts_are_encoded_once_and_a_full_cache_is_emptied(
@@ -109,9 +100,6 @@ def test_equal_prompts_are_encoded_once_and_a_full_cache_is_emptied(
     for batch in ([0, 1, 1], [2, 3], [4, 5], [3, 4], [0, 1]):
         assert encoder.encode([distinct[k] for k in batch]) == [whole[k] for k in batch]
         assert len(encoder._ids) <= 4
-
-
-# ---- threads
 
 
 def test_another_thread_may_empty_the_cache_of_prompts_while_new_ones_are_rendered(

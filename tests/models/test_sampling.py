@@ -100,9 +100,6 @@ def test_logits_that_are_not_finite_give_a_log_probability_that_says_so(vocabula
         assert ((tokens >= 0) & (tokens < vocabulary)).all()
 
 
-# ---- near draws
-
-
 def near(probabilities: list[float], uniforms: list[float]) -> list[bool]:
     return list(draw_tokens(torch.tensor([probabilities]).log(), zeros(len(uniforms)), uniforms, 1.0)[3].tolist())
 
@@ -131,9 +128,6 @@ def test_a_token_that_another_rounding_turns_was_counted(temperature: float) -> 
     assert turned.sum() > 3
     assert counted[turned].all()
     assert not temperature or counted.float().mean() < 0.01
-
-
-# ---- top-k and top-p
 
 
 @given(

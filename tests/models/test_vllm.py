@@ -134,9 +134,6 @@ def test_a_server_that_is_refused_keeps_no_adapter(tiny_model: Path, tmp_path: P
         assert server.loaded == []
 
 
-# ---- the checks, in numbers
-
-
 RNG = np.random.default_rng(0)
 NEW = -RNG.exponential(2, 400)
 STEP = RNG.normal(0, 1, 400)

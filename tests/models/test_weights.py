@@ -75,8 +75,6 @@ def test_without_its_adapter_a_model_is_its_base_and_has_the_adapter_back_even_a
     assert all(parameter.requires_grad for name, parameter in model.named_parameters() if "lora_B.default" in name)
 
 
-# ---- products of few rows by oneDNN
-
 one_dnn = pytest.mark.skipif(not HAS_ONE_DNN, reason="this build of torch has no oneDNN")
 TYPES = [torch.float32, torch.bfloat16] if HAS_ONE_DNN and torch.ops.mkldnn._is_mkldnn_bf16_supported() else [torch.float32]
 
@@ -127,8 +125,6 @@ def test_copies_have_a_size_limit_and_gradients_do_not_use_them(monkeypatch: pyt
             assert all(torch.allclose(layer(x), y, atol=1e-5) for layer, y in zip(model, expected, strict=True))
         assert [layer.copy is None for layer in model] == [False, True]
 
-
-# ---- the guide's way to merge an adapter
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
 [MERGE] = [block.partition("```")[0] for block in GUIDE.read_text().split("```python\n")[1:] if "merge_and_unload" in block]

@@ -98,9 +98,6 @@ def test_a_player_that_cannot_be_found_is_one_line(name: str, words: str, place:
     assert "\n" not in str(caught.value)
 
 
-# ---- adapters
-
-
 @pytest.mark.parametrize("name", ["@/runs/idle", "pocket+@/runs/idle", "@/models/base+@/runs/idle"])
 def test_an_adapter_that_changes_nothing_is_refused(name: str, place: Path) -> None:
     with pytest.raises(UserError, match=r"the adapter '.*runs/idle' does not change its base: both give the same output"):

@@ -28,9 +28,6 @@ def held_out(game: Game, count: int) -> list[int]:
     return [episode_seed(game.id, "test", index) for index in range(count)]
 
 
-# ---- the optimal player
-
-
 def test_optimal_actions_of_hand_made_lakes() -> None:
     game = FrozenLake("lake", size=3, horizon=4)
     assert optimal_actions(game, LakeState(3, ())) == ("Down", "Right")
@@ -62,9 +59,6 @@ def test_no_optimum_is_claimed_for_snake_and_greedy_is_named_instead(game_id: st
         start_values(make_game(game_id), 0)
 
 
-# ---- the greedy player
-
-
 def test_on_firm_ice_the_greedy_player_always_reaches_the_goal() -> None:
     game = make_game("FrozenLake-NotSlippery-v1")
     episodes = play_episodes(game, ScriptedPolicy(choose_greedy), [(seed, 0) for seed in held_out(game, 200)])
@@ -93,8 +87,6 @@ def test_the_greedy_snake_goes(why: str, snake: list[Cell], apples: list[Cell], 
     game, state = board(snake, apples, opponent)
     assert choose_greedy(game, state, RNG) == action, why
 
-
-# ---- Snake against the published rewards
 
 CHOOSERS: dict[str, Chooser] = {"uniform": choose_random, "random-safe": choose_random_safe, "greedy": choose_greedy}
 PUBLISHED = {

@@ -57,9 +57,6 @@ def text_of(svg: str) -> list[str]:
     return [text.text or "" for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
 
 
-# ---- the curves of a run
-
-
 @pytest.mark.lowest
 def test_equal_metrics_give_equal_curves_of_one_size(tmp_path: Path) -> None:
     first = drawn(logged(30), tmp_path)
@@ -100,9 +97,6 @@ def test_drawing_leaves_a_users_own_plots_alone() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# ---- the report
-
-
 def test_the_chart_of_a_task_has_the_figures_of_its_players(report_results: list[Result], figures: list[Figure]) -> None:
     players = [of(report_results, BASE), of(report_results, "optimal")]
     assert {"base", "optimal", "silent"} <= set(text_of(task_svg(players, ["base", "optimal"])))
@@ -123,9 +117,6 @@ def test_every_episode_and_every_reply_is_counted(report_results: list[Result]) 
     assert replies["unparsed"] == sum(step.completion.text == HOSTILE for step in steps) > 0
     assert replies["truncated"] == sum(step.completion.finish == "length" for step in steps) > 0
     assert replies["illegal"] == sum(step.action is not None and not step.legal for step in steps) > 0
-
-
-# ---- several seeds
 
 
 def lines(name: str, gain: float = 1.0, seeds: int = 4, updates: int = 40) -> SeedLines:

@@ -61,9 +61,6 @@ def text(report_results: list[Result]) -> str:
     return report_page(report_results)
 
 
-# ---- the page
-
-
 def test_the_baseline_comes_first_whatever_it_scored_and_may_be_chosen(text: str, report_results: list[Result]) -> None:
     chosen = report_page(report_results, "random")
     for page, first in ((text, BASE), (chosen, "random")):
@@ -119,9 +116,6 @@ def test_a_folder_without_runs_and_a_tampered_run_are_refused(tmp_path: Path, re
         report_page([replace(result, episodes=tampered)])
 
 
-# ---- who is compared with whom
-
-
 def test_comparisons_are_those_of_the_paired_tests_on_the_same_seeds(report_results: list[Result]) -> None:
     """One task with two players has the same hypotheses as `msgrpo compare`."""
     base, adapter = of(report_results, BASE), of(report_results, ADAPTER)
@@ -162,9 +156,6 @@ def test_a_player_alone_or_beside_a_run_that_is_not_complete_is_not_compared(
     if every == 1:
         assert {("down", *"––––––––"), ("down", "no episode")} <= {*map(tuple, Page(page).rows)}
         assert "none yet" in report_page([broken])
-
-
-# ---- which episodes can be replayed
 
 
 def test_worst_episodes_are_those_of_largest_regret_or_of_lowest_reward(report_results: list[Result]) -> None:

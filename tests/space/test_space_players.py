@@ -113,9 +113,6 @@ def test_a_run_of_ones_own_opens_beside_its_base_turn_by_turn(tmp_path: Path, mo
     assert not [each for each in last["players"] if "waits" in each]
 
 
-# ---- on the Hub
-
-
 def pinned(name: str, largest: int = players.LARGEST) -> str:
     """The pinned name, or the refusal; called on the owner's machine."""
     try:

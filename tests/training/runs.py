@@ -54,9 +54,6 @@ def resumed(msgrpo: Command, folder: Path, *flags: object, **given: Any) -> Fini
     return msgrpo("train", "--resume", *flags, "--output-dir", folder, **given)
 
 
-# ---- trainers
-
-
 class Stop(Callback):
     """Interrupts a run in an update, before the update is saved."""
 

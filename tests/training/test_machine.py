@@ -28,8 +28,6 @@ from tests.training.runs import metrics, summary_of, trainer_of, updates_safe
 if TYPE_CHECKING:
     from tests.command import Command
 
-# ---- memory
-
 REPLY = 8
 
 
@@ -108,8 +106,6 @@ def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(
         train(config, tmp_path / "run", show_progress=False)
     assert not (tmp_path / "run" / "config.toml").exists()
 
-
-# ---- processes
 
 ALONE = TWO.replace("os.fork()", "int(sys.argv.pop())").replace(
     "main(sys", "from msgrpo_hub.training import machine\nmachine.TO_MEET = machine.timedelta(seconds=3)\nmain(sys"

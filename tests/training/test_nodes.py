@@ -112,8 +112,6 @@ def test_nodes_without_a_common_disk_are_refused_by_one_line(tmp_path: Path) -> 
     ]
 
 
-# ---- FSDP
-
 DYING = """
 import itertools, os, signal, sys, time
 from msgrpo_hub.cli import main

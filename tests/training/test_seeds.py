@@ -26,8 +26,6 @@ from tests.training.seed_runs import LAKE, SNAKE, rewards, write_run, write_set
 if TYPE_CHECKING:
     from tests.command import Command
 
-# ---- variants
-
 
 @pytest.fixture(scope="module")
 def snakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -83,9 +81,6 @@ def test_the_siblings_of_a_run_differ_from_it_in_their_seed_only(snakes: Path, t
     assert siblings(tmp_path / "set" / "seed-2") == {}
 
 
-# ---- figures
-
-
 def test_the_table_and_the_data_have_the_interval_over_seeds(snakes: Path) -> None:
     variants = find_variants([snakes])
     values = rewards(snakes / "aaw")
@@ -134,9 +129,6 @@ def test_curves_are_drawn_over_each_measure_and_a_second_call_keeps_the_first_fi
     main(["curves", str(tmp_path)])
     assert {path.name for path in tmp_path.glob("*.png")} == {"seed-curves.png", "seed-curves-2.png"}
     assert (tmp_path / "seed-curves.png").read_bytes() == first
-
-
-# ---- training
 
 
 def test_several_seeds_and_one_seed_do_not_mix_in_a_folder(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:

@@ -24,8 +24,6 @@ from tests.training.runs import metrics, summary_of
 if TYPE_CHECKING:
     from tests.command import Command
 
-# ---- the final table
-
 LAKE, SNAKE = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1"
 PLAYERS = {
     LAKE: ["silent", "random", "base", "adapter", "optimal"],
@@ -123,8 +121,6 @@ def test_every_part_of_a_run_has_a_progress_bar_and_replies_are_shown(
     names = ("loss=", "reward=", "success=", "validation success=", "unparsed=", "truncated=")
     assert all(name in said.split("| 2/2 ")[-1] for name in names)
 
-
-# ---- runs that learn nothing
 
 CONFIG = TrainConfig(updates=2, groups=8, max_new_tokens=32)
 LINE = {"zero_variance_groups": 8.0, "truncated_rate": 0.0, "unreadable_rate": 0.0, "success": 0.0}

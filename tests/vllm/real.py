@@ -154,8 +154,6 @@ class Fault:
         return self.left <= 0 and self.thread.ident is not None
 
 
-# ---- trainers of the built-in base whose episodes real servers play
-
 CONFIG = TrainConfig(groups=2, group_size=4, selected_per_group=4, learning_rate=1e-3, max_new_tokens=32, temperature=1.25)
 
 

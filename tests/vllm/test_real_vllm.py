@@ -51,8 +51,6 @@ def test_updates_are_played_with_the_weights_of_the_trainer_and_every_version_is
     assert server.adapters() == []
 
 
-# ---- vLLM as a library, side (d) of the benchmark of updates
-
 CASE = Case(game="Snake-Solo-v1", groups=20, group_size=2, drawn=1, horizon=1)
 
 
