@@ -160,7 +160,7 @@ def watch_tab() -> None:
             yield *filled, json.dumps({**found, "at": time.monotonic()})  # the same replay again is another value
         latest.pop(page, None)
 
-    events: dict[str, Any] = {"trigger_mode": "multiple", "api_visibility": "private", "show_progress": "minimal"}
+    events: dict[str, Any] = {**QUIET, "trigger_mode": "multiple", "show_progress": "minimal", "show_progress_on": stage}
     asked = ("given", "given", "msgrpo.wanted.inputs(given)", "msgrpo.rolled(given)")
     for event, values in zip((go.click, board.submit, examples.open, roll.click), asked, strict=True):
         event(guarded(shown), inputs, [*inputs, stage], js=f"(...given) => {values}", **events)
