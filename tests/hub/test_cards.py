@@ -148,6 +148,7 @@ def test_unknown_facts_are_omitted() -> None:
 
 
 MS_GRPO, SAME, OWN = "by playing, with [MS-GRPO]", "give the same weights", dataclasses.replace(make_game(LAKE), id="Mine-v1")  # type: ignore[type-var]
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 TEACHER, FRONT = {"teacher": "optimal", "taught": 3}, "- reinforcement-learning"
 OTHERWISE = {"resumed_otherwise": [{"threads": [1, 2]}, {"threads": [2, 1], "torch": ["2", "3"]}]}
 Words = tuple[str, ...]
@@ -185,6 +186,12 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], Words, Words]] = {
     ),
     "4 bits": ({"load_in_4bit": True}, {}, (" --load-in-4bit\n", "load_in_4bit=True)", "msgrpo-hub[quantized]"), ("--dtype",)),
     "another type": ({"dtype": "bfloat16"}, {}, (" --dtype bfloat16\n", 'dtype="bfloat16")'), ("4bit",)),
+    "a pretrained base": (
+        {},
+        {"base": dataclasses.replace(BASE, repo_id=SMOLLM2)},
+        (f"A LoRA adapter of [{SMOLLM2}](https://huggingface.co/{SMOLLM2}/tree/{BASE.commit})", f"base_model: {SMOLLM2}"),
+        ("ada/pocket", "built-in"),
+    ),
     "no gain": ({}, {"gain": 0.0}, ("The adapter gains on its base in no test episode.",), ("largest gain",)),
     "a gain": ({}, {"gain": 0.5}, ("the episode with the largest gain",), ("in no test episode",)),
     "an older version": ({}, {"summary": {"versions": {"msgrpo_hub": "0.0.7"}}}, ("the package `msgrpo_hub` 0.0.7.",), ()),
@@ -200,7 +207,7 @@ def test_every_sentence_follows_from_the_record_of_the_run(
     one = table(row(0.5), gain=run.get("gain"))
     changed = {"signals": run.get("signals", (1,)), "summary": example().summary | run.get("summary", {})}
     games = tuple(dataclasses.replace(one, game=game) for game in run.get("games", [make_game(LAKE)]))
-    front, _, text = card(config=settings, games=games, **changed)[4:].partition("---\n")
+    front, _, text = card(run.get("base", BASE), config=settings, games=games, **changed)[4:].partition("---\n")
     text = front.partition("model-index")[0] + text
     assert [words for words in said if words not in text] == []
     assert [words for words in not_said if words in text.partition("## Intended use")[0]] == []
