@@ -22,6 +22,7 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import (
     FullyShardedDataParallelPlugin,
     InitProcessGroupKwargs,
+    compare_versions,
     disable_fsdp_ram_efficient_loading,
     gather_object,
     get_int_from_env,
@@ -109,6 +110,8 @@ def sharding() -> FullyShardedDataParallelPlugin | None:
     """
     if not parse_flag_from_env("ACCELERATE_USE_FSDP"):
         return None
+    if compare_versions("accelerate", "<", "1.14"):  # earlier ones shard adapters too, and tied embeddings twice
+        raise UserError(f"FSDP with accelerate {version('accelerate')}: expected 1.14 or newer, run `pip install -U accelerate`")
     disable_fsdp_ram_efficient_loading()  # which cannot leave an adapter out either
     plugin = FullyShardedDataParallelPlugin()
     if plugin.fsdp_version != 2:
