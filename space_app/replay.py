@@ -147,5 +147,5 @@ FIRST = (LAKE, _first_board(), ADAPTER)
 def opens_with() -> tuple[str, int, str, str]:
     """Game, board, player and the one beside it that the Watch tab opens with."""
     if run := players.own_run():
-        return run.game, 0, *run.sources
+        return run.game, 0, run.sources[0], run.sources[1]
     return FIRST[0], FIRST[1], players.shown_first(), BASE
