@@ -141,11 +141,11 @@ def _first_board() -> int:
 
 
 FIRST = (LAKE, _first_board(), ADAPTER)
-"""Game, board and player that the page opens with; the untrained base plays beside it."""
 
 
 def opens_with() -> tuple[str, int, str, str]:
     """Game, board, player and the one beside it that the Watch tab opens with."""
     if run := players.own_run():
-        return run.game, 0, run.sources[0], run.sources[1]
+        player, beside = run.sources
+        return run.game, 0, player, beside
     return FIRST[0], FIRST[1], players.shown_first(), BASE
