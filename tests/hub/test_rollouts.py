@@ -117,6 +117,24 @@ def test_the_episodes_come_back_equal_and_are_of_one_commit(loopback: Loopback, 
     assert asked == loopback.requests(f"GET .*/resolve/{pushed.commit}/.*parquet") != []
 
 
+def test_a_row_has_the_advantage_and_selection_of_its_episode(loopback: Loopback, saved: Path) -> None:
+    repo = loopback.repository("dataset")
+    loopback.owner.call(push_rollouts, saved, repo)
+    files, groups = loopback.files(repo, "dataset"), dict[tuple[int, int], list[dict[str, Any]]]()
+    for head in rows(files, "default"):
+        groups.setdefault((head["update"], head["seed"]), []).append(head)
+    assert sorted(update for update, _ in groups) == [1, 1, 2, 2, 3, 3]
+    for group in groups.values():
+        assert [head["member"] for head in group] == list(range(8))
+        returns = [head["reward"] - head["unreadable"] - head["truncated_replies"] for head in group]
+        mean = sum(returns) / 8
+        spread = (sum((value - mean) ** 2 for value in returns) / 8) ** 0.5
+        expected = [(value - mean) / (spread + 1e-8) if spread else 0.0 for value in returns]
+        assert [head["advantage"] for head in group] == pytest.approx(expected, abs=1e-5)
+        assert sum(head["selected"] for head in group) == (4 if spread else 0)
+    assert any(head["selected"] for group in groups.values() for head in group)
+
+
 def test_an_evaluation_becomes_its_splits_with_advantage_and_selection_left_empty(loopback: Loopback, evaluated: Path) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push_rollouts, evaluated, repo)
