@@ -91,6 +91,14 @@ def test_an_adapter_plays_with_the_switches_it_was_trained_with(switched: Path, 
     assert overridden.policy.chat_template_kwargs == {"enable_thinking": True}
 
 
+def test_results_of_one_adapter_with_two_templates_are_never_mixed(switched: Path, tmp_path: Path) -> None:
+    adapter = adapt(str(switched), tmp_path / "adapter", 0.05)
+    first = played(adapter)
+    (adapter / "chat_template.jinja").write_text((switched / "chat_template.jinja").read_text() + "Now:")
+    assert first.identity["chat_template"] != (second := played(adapter)).identity["chat_template"]
+    assert hash_of(first) != hash_of(second)
+
+
 def test_another_dtype_or_version_is_another_run() -> None:
     player = played("pocket")
     for name in ("dtype", "device", "torch", "transformers", "peft", "base_commit"):
