@@ -84,14 +84,14 @@ def test_a_cached_model_is_not_played_without_access(loopback: Loopback, model: 
 def test_a_rate_limit_is_waited_for_in_a_download_and_reported_by_the_api_like_other_errors(
     loopback: Loopback, model: str
 ) -> None:
+    for where in ("GET /api/models/", "HEAD .*/resolve/"):
+        loopback.fail(where, times=99)
+        assert "HTTP 503" in said(loopback.owner.attempt(load, model))
+        loopback.world.faults.clear()
     loopback.fail("GET .*/resolve/", status=429)
     assert loopback.owner.call(load, model) == head(loopback, model)
     loopback.fail("GET /api/models/", status=429, times=99)
     assert "the rate limit is reached: wait five minutes" in said(loopback.owner.attempt(load, model))
-    for where in ("GET /api/models/", "HEAD .*/resolve/"):
-        loopback.world.faults.clear()
-        loopback.fail(where, times=99)
-        assert "HTTP 503" in said(loopback.owner.attempt(load, model))
 
 
 def test_an_interrupted_download_is_completed(loopback: Loopback, model: str) -> None:
