@@ -71,14 +71,13 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     if config.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.disable_input_require_grads()  # only reentrant checkpointing needs the embeddings' gradients
+    agent = replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets the threads of torch
     if fsdp:
         accelerator.state.fsdp_plugin = fsdp  # accelerate reads it only where there is a GPU
         fsdp.ignored_modules = [module for name, module in adapted.named_modules() if "lora_" in name.rpartition(".")[2]]
         for module in fsdp.ignored_modules:
             module.to(accelerator.device)
-        fsdp2_prepare_model(accelerator, adapted)
-    agent = replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets the threads of torch
-    if fsdp:
+        fsdp2_prepare_model(accelerator, adapted)  # in place
         agent.engine.shard()
     return agent
 
