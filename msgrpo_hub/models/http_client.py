@@ -141,9 +141,20 @@ def pause_after(attempt: int, first: float, wait: float = 0.0) -> float:
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Result]:
     """Calls a function with each item in threads and returns the results in order.
 
-    The first error is raised at once; items not yet started are cancelled. The threads are daemons, so Ctrl-C does not wait
-    for a server.
+    The first error is raised at once; items not yet started are cancelled.
     """
+    futures = start_threads(function, items, workers)
+    try:
+        for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+            future.result()
+        return [future.result() for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def start_threads(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> list[Future[Result]]:
+    """Starts to call a function with each item. The threads are daemons, so Ctrl-C does not wait for a server."""
     futures: list[Future[Result]] = [Future() for _ in items]
     waiting = iter([*zip(futures, items, strict=True)])  # threads may share the iterator of a list
 
@@ -157,10 +168,4 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item], worker
 
     for _ in range(min(workers, len(items))):
         Thread(target=work, daemon=True).start()
-    try:
-        for future in wait(futures, return_when=FIRST_EXCEPTION).done:
-            future.result()
-        return [future.result() for future in futures]
-    finally:
-        for future in futures:
-            future.cancel()
+    return futures

@@ -46,6 +46,8 @@ class Member:
     """Names that it may have loaded."""
     why: str = ""
     """Its last failure; empty while it is ready."""
+    preparing: Lock = field(default_factory=Lock)
+    """Held while adapters are loaded and unloaded."""
 
 
 class VllmPool:
@@ -61,7 +63,7 @@ class VllmPool:
     def __init__(self, servers: Sequence[VllmServer], probes: Probes, *, patience: float = 900.0, pause: float = 1.0) -> None:
         self.members = [Member(server) for server in servers]
         self.probes, self.patience, self.pause = probes, patience, pause
-        self._lock = Lock()
+        self._lock, self._closed = Lock(), False
 
     def publish(self, version: Version) -> None:
         """Makes this the only version that replies, and prepares all servers that do not have it, at the same time.
@@ -69,7 +71,7 @@ class VllmPool:
         Returns when each server is ready or has failed, and at least one is ready.
 
         Raises:
-            UserError: a server refuses a request or fails a check, or none was ready within the patience.
+            UserError: a server refuses a request or fails a check, none was ready within the patience, or the pool is closed.
         """
         deadline = time.monotonic() + self.patience
         for attempt in count(1):
@@ -90,25 +92,28 @@ class VllmPool:
 
     def _prepare(self, member: Member, version: Version) -> UserError | None:
         """Replaces the versions on a server by this one, and checks it. Returns the error if it refuses or fails a check."""
-        member.ready, started = None, time.monotonic()
+        started = time.monotonic()
         try:
-            member.server.check_health()
-            self.probes.check_server(member.server)
-            while member.loaded:
-                member.server.unload(member.loaded[0])
-                member.loaded.pop(0)
-            member.loaded.append(version.name)
-            member.server.load(version.name, version.path)
-            self.probes.check_version(member.server, version)
+            with member.preparing:
+                if self._closed:
+                    return UserError("the run has ended: its servers get no further version")
+                member.ready = None
+                member.server.check_health()
+                self.probes.check_server(member.server)
+                while member.loaded:
+                    member.server.unload(member.loaded[0])
+                    member.loaded.pop(0)
+                member.loaded.append(version.name)
+                member.server.load(version.name, version.path)
+                self.probes.check_version(member.server, version)
+                member.ready, member.why = version, ""
+                log.info("%s has %s after %.1f s", member.server.url, version.name, time.monotonic() - started)
         except UserError as error:
             return error
         except RequestError as error:
             if not member.why:
                 log.warning("%s: %s, expected a vLLM server: trying again", member.server.url, error)
             member.why = str(error)
-        else:
-            member.ready, member.why = version, ""
-            log.info("%s has %s after %.1f s", member.server.url, version.name, time.monotonic() - started)
         return None
 
     def sample(self, prompt: TokenIds, **settings: Any) -> tuple[Reply, str]:
@@ -150,12 +155,16 @@ class VllmPool:
             member.ready, member.why = None, str(error)
 
     def close(self) -> None:
-        """Unloads the adapters from the servers that respond."""
+        """Unloads the adapters from the servers that respond. Other threads end at their next request."""
+        self._closed = True
         for member in self.members:
-            member.ready = None  # ends the threads that still play after Ctrl-C
-            with suppress(RequestError, UserError):
-                for name in member.loaded:
-                    replace(member.server, timeout=TO_UNLOAD).unload(name)
+            responds = member.preparing.acquire(timeout=TO_UNLOAD)
+            member.ready = None
+            if responds:
+                with suppress(RequestError, UserError):
+                    for name in member.loaded:
+                        replace(member.server, timeout=TO_UNLOAD).unload(name)
+                member.preparing.release()
 
 
 _TOKENIZER = Lock()

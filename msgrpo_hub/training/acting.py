@@ -6,6 +6,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import advance
 from msgrpo_hub.games import Game, stream
 from msgrpo_hub.models.context import prompt_lengths
-from msgrpo_hub.models.http_client import RequestError, in_threads
+from msgrpo_hub.models.http_client import RequestError, in_threads, start_threads
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import token_batch
 from msgrpo_hub.models.scoring import candidate_replies
@@ -80,29 +81,37 @@ class VllmActor:
     is_exact: bool = False
     pause: float = 1.0
     """Pause of the pool between two checks of a server, in seconds."""
+    ended: int = 0
+    """The number of episodes that have ended since `start`."""
     _run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     _versions: int = 0
     _pool: VllmPool | None = None
     _probes: Probes | None = None
     _before: FloatArray | None = None
 
-    def play(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey], bar: tqdm[Any] | None = None) -> list[Episode]:
-        """Publishes the weights and plays concurrently, again if a server failed. Raises `UserError` if servers keep failing."""
-        if not keys:
-            return []
+    def start(self, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> Future[list[Episode]]:
+        """Publishes the weights and starts to play with them in a thread, which uses the tokenizer but not the model.
+
+        The thread, too, raises `UserError` if servers keep failing.
+        """
         pool, version = self._publish(games)
+        [playing] = start_threads(lambda keys: self._play(pool, version, games, keys), [keys], 1)
+        return playing
+
+    def _play(self, pool: VllmPool, version: Version, games: Mapping[str, Game], keys: Sequence[EpisodeKey]) -> list[Episode]:
+        """Plays concurrently, again if a server failed."""
         played: list[Episode] = []
 
         def play(key: EpisodeKey) -> tuple[list[Episode], set[str]]:
             policy = VllmPolicy(self.agent, pool, self.agent.prompt_format)
             with suppress(RequestError):  # no server is ready
                 episodes = EngineActor(policy).play(games, [key])
-                if bar is not None:
-                    bar.update(bar.n < (bar.total or 0))  # an episode may be played again
+                self.ended += 1
                 return episodes, policy.urls
             return [], set()
 
         for _ in range(_ROUNDS):
+            self.ended = len(played)
             outcomes = in_threads(play, keys, _IN_FLIGHT * len(self.servers))
             sound = pool.check()
             is_kept = [bool(episodes) and urls <= sound for episodes, urls in outcomes]
@@ -110,8 +119,8 @@ class VllmActor:
             keys = [key for key, kept in zip(keys, is_kept, strict=True) if not kept]
             if not keys:
                 return played
-            log.warning("%d episodes are played again, because a vLLM server failed", len(keys))
             pool.publish(version)
+            log.warning("%d episodes are played again, because a vLLM server failed", len(keys))
         raise UserError(f"the servers failed while episodes were played, {_ROUNDS} times in a row: continue with --resume")
 
     def close(self) -> None:

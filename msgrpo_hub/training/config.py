@@ -82,6 +82,8 @@ class TrainConfig:
     """Unit of equal weight in the loss: token, step or episode."""
     minibatches: Count = 1
     """Optimiser steps per update, each on its share of the selected episodes. With 1 the ratio is 1, nearly in bfloat16."""
+    staleness: Annotated[int, Range(0, 1)] = 0
+    """With 1, vLLM servers sample the next update during this one, with weights that are one update old."""
     format_penalty: Factor = 1.0
     """Subtracted from the return for each unparsed reply [-Φ], only in training."""
     epsilon_low: Factor = 0.2

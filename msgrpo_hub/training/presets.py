@@ -118,6 +118,7 @@ SETTINGS: dict[str, Setting] = {
     "advantage_scale": _paper("std", "population standard deviation (ours)"),
     **_ours(loss_normalisation="token-mean"),
     "minibatches": _later(1, "so the ratio is 1 (in bfloat16 nearly) and the clip never acts"),
+    **_ours(staleness=0),
     "format_penalty": _later(1.0, "the paper: a penalty for unparsed replies while training"),
     "epsilon_low": _later(0.2, "without effect while minibatches = 1"),
     "epsilon_up": _later(0.2, "without effect while minibatches = 1"),

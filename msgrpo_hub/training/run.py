@@ -91,6 +91,9 @@ def train(
     make_actor: MakeActor = EngineActor
     if acting != "engine":
         make_actor = partial(VllmActor, servers=parse_servers(acting), folder=folder.acting)
+    elif config.staleness:
+        remedy = "expected vLLM servers, which sample while the trainer learns: add --acting vllm:URL, or use --staleness 0"
+        raise UserError(f"staleness = 1 with acting = 'engine': {remedy}")
     made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
     accelerator = machine.make_accelerator(config.device, config.report_to, folder.path)
     main = accelerator.is_main_process

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -83,6 +84,8 @@ class Trainer:
         self.actor: Actor = make_actor(self.agent)
         self.teacher: EngineActor | None = None
         self.data = ReplyData(config, self.agent) if config.sft else None
+        self.ahead: Future[list[Episode]] | None = None  # the next update's episodes, which servers play already
+        self.behind: dict[str, Tensor] = {}  # the weights that the servers play them with
         self.index, self.hidden = 0, True  # the current update; whether its progress bars are hidden
         if config.taught and not config.sft:
             player = ScriptedPolicy(SCRIPTED[config.teaching_player])
@@ -101,7 +104,11 @@ class Trainer:
         else:
             with without_adapter(self.model) if taught else nullcontext():  # a teacher's thoughts come from the base model
                 groups = self.act(self.starts.of_update(index), self.teacher if taught else None)
-        acted = time.monotonic()
+        behind, self.behind = self.behind, {}
+        if config.staleness and not taught and index < config.updates:
+            self.ahead = self.start(self.starts.of_update(index + 1))
+            self.behind = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        acted = time.monotonic()  # if servers play ahead, the update waited only for the rest of its episodes
 
         # 2) returns → advantages → credit → selection
         if taught:  # all episodes, with advantage 1
@@ -115,7 +122,8 @@ class Trainer:
         count = 1 if taught else config.minibatches
         parts = [plan.selected[number::count] for number in range(count)]
         batches = [self.packed(part) for part in parts if part]
-        learned = self.sampler_distance(batches, index) if not (taught or self.actor.is_exact) else {}
+        with self.with_weights(behind):  # otherwise the distance would include an optimiser step
+            learned = self.sampler_distance(batches, index) if not (taught or self.actor.is_exact) else {}
         if config.lora_dropout:  # the only use of torch's global generator; own credits and callbacks may use it too
             torch.manual_seed(int(stream(config.seed, "dropout", index).integers(2**62)))
         steps = [self.step(self.gradient(packs, taught), index) for packs in batches]
@@ -147,16 +155,24 @@ class Trainer:
         return progress(f"  update {self.index}, {task}", total, unit=unit, hidden=self.hidden, brief=True)
 
     def act(self, starts: Sequence[Start], teacher: EngineActor | None = None) -> list[Group]:
-        """Plays G episodes from each start, or one by a teacher. Each process plays its share; on servers the first plays all."""
+        """Plays G episodes from each start, or one by a teacher. Each process plays its share; on servers the first plays all.
+
+        If servers play ahead, this waits for their episodes.
+        """
         actor, size = (teacher, 1) if teacher else (self.actor, self.config.group_size)
-        keys = [(game, seed, member) for game, seed in starts for member in range(size)]
-        process, processes = self.accelerator.process_index, self.accelerator.num_processes
-        if isinstance(actor, VllmActor) and self.is_sharded and process:  # the first process expects before it plays
-            actor.expect(self.starts.games)
-            self.model.state_dict()  # as saving does in the first process: gathered weights are dropped in all or in none
-        mine = keys[process::processes] if actor.is_exact else keys if process == 0 else []
-        with out_of_memory("sampling", "--max-rows"), self.bar("sampling", len(mine)) as bar:
-            episodes: list[Episode] = actor.play(self.starts.games, mine, bar)
+        processes, episodes = self.accelerator.num_processes, list[Episode]()
+        with out_of_memory("sampling", "--max-rows"):
+            if isinstance(actor, VllmActor):
+                playing, self.ahead = self.ahead or self.start(starts), None
+                with self.bar("sampling", len(starts) * size) as bar:
+                    while wait([playing], timeout=0.5).not_done:
+                        bar.update(actor.ended - bar.n)
+                episodes = playing.result()
+            else:
+                keys = [(game, seed, member) for game, seed in starts for member in range(size)]
+                mine = keys[self.accelerator.process_index :: processes]
+                with self.bar("sampling", len(mine)) as bar:
+                    episodes = actor.play(self.starts.games, mine, bar)
         if processes > 1:
             episodes = gather_object(episodes)
         played = {(episode.game_id, episode.seed, episode.member): episode for episode in episodes}
@@ -164,6 +180,32 @@ class Trainer:
             Group(game_id=game, seed=seed, episodes=tuple(played[game, seed, member] for member in range(size)))
             for game, seed in starts
         ]
+
+    def start(self, starts: Sequence[Start]) -> Future[list[Episode]]:
+        """Publishes the weights on the servers and starts to play G episodes from each start. All processes call this."""
+        actor = cast(VllmActor, self.actor)
+        if self.accelerator.is_main_process:
+            keys = [(game, seed, member) for game, seed in starts for member in range(self.config.group_size)]
+            return actor.start(self.starts.games, keys)
+        if self.is_sharded:  # takes part in what the first process computes
+            actor.expect(self.starts.games)
+            self.model.state_dict()  # as saving does: gathered weights are dropped in all processes or in none
+        none = Future[list[Episode]]()
+        none.set_result([])
+        return none
+
+    @contextmanager
+    def with_weights(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """A context in which the trained parameters have these values."""
+        views = {name: self.parameters[name].detach() for name in weights}
+        before = {name: view.clone() for name, view in views.items()}
+        try:
+            for name, view in views.items():
+                view.copy_(weights[name])
+            yield
+        finally:
+            for name, view in views.items():
+                view.copy_(before[name])
 
     def select(self, groups: Sequence[Group], index: int) -> Selection:
         """Returns, advantages, credit and selection of update `index`."""
@@ -280,6 +322,7 @@ class Trainer:
         size = self.config.eval_episodes
         keys = {name: [(episode_seed(name, "validation", k), 0) for k in range(size)] for name in games}
         with self.bar("validating", size * len(games)) as bar:
+            wait([self.ahead] if self.ahead else [])  # for the tokenizer, which is not thread-safe
             played = {name: play_episodes(game, agent, keys[name], advance(bar, game, size)) for name, game in games.items()}
         rates = reply_rates([episode for episodes in played.values() for episode in episodes])
         metrics = {f"validation_{name}": rate for name, rate in rates.items() if name != "illegal_rate"}

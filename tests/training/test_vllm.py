@@ -20,13 +20,14 @@ from msgrpo_hub.games import make_game
 from msgrpo_hub.models.log_probs import token_batch, token_log_probs
 from msgrpo_hub.models.vllm_server import VllmServer
 from msgrpo_hub.msgrpo import SelectedEpisode, policy_loss
-from msgrpo_hub.rollout import replayed_states
+from msgrpo_hub.rollout import play_episodes, replayed_states
 from msgrpo_hub.training import TrainConfig, train
 from msgrpo_hub.training.acting import EngineActor, VllmActor
+from msgrpo_hub.training.batch import Pack
 from msgrpo_hub.training.summary import read_metrics
 from msgrpo_hub.training.trainer import Trainer
-from tests.models.vllm_loopback import Answered, VllmLoopback
-from tests.training.runs import Stop, farthest, weights
+from tests.models.vllm_loopback import Answered, VllmLoopback, error
+from tests.training.runs import Stop, farthest, updates_safe, weights
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +177,105 @@ def test_only_replies_of_servers_have_their_ratio_truncated(server: VllmLoopback
         own = trainer.gradient([unlikely])["loss"]
     assert served == pytest.approx(2.0 * packed.weights.sum().item())
     assert own == pytest.approx(math.exp(2.0) * packed.weights.sum().item(), rel=1e-3)
+
+
+# ---- staleness
+
+
+def test_servers_play_an_update_while_the_one_before_is_learned_with_the_weights_from_before_it(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gradient of each update waits for the first reply to the next one."""
+    with acting_on([server], replace(config, groups=2, staleness=1), tmp_path) as trainer:
+        gradient, replied, history = trainer.gradient, [threading.Event() for _ in range(4)], [weights(trainer)]
+        server.before = lambda path, body: replied[int(body["model"][-1])].set() if is_play(path, body) else None
+
+        def learn(packs: Sequence[Pack], taught: bool) -> dict[str, float]:
+            assert trainer.index == 3 or replied[trainer.index + 1].wait(20)
+            return gradient(packs, taught)
+
+        monkeypatch.setattr(trainer, "gradient", learn)
+        for index in (1, 2, 3):
+            update = trainer.update(index)
+            with trainer.with_weights(history[max(index - 2, 0)]):
+                assert_all_of_this_version(trainer, update.groups)
+            assert update.metrics["sampler_k3"] < 1e-8
+            assert (update.metrics["ratio_q99"] > 1.001) == (index > 1), "the weights that learn are newer"
+            history.append(weights(trainer))
+
+
+def test_a_stale_update_has_the_gradient_of_the_ratio_to_the_weights_that_played(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path
+) -> None:
+    with acting_on([server], replace(config, groups=2, staleness=1, beta=0.0, gradient_clip=1e9), tmp_path) as trainer:
+        trainer.update(1)
+        before, update = weights(trainer), trainer.update(2)
+        learned = {name: parameter.grad.clone() for name, parameter in trainer.parameters.items()}  # type: ignore[union-attr]
+        trainer.optimizer.zero_grad()
+        with trainer.with_weights(before):
+            terms = []
+            for item in update.selection.selected:
+                for step, advantage in zip(item.episode.steps, item.advantages, strict=True):
+                    batch, _ = token_batch([[(step.completion.prompt_ids, step.completion.token_ids)]], 0)
+                    old = torch.tensor(step.completion.log_probs)
+                    ratio = (token_log_probs(trainer.model, batch, 1.25, tree=False) - old).exp()
+                    ratio = ratio * (2 / ratio.detach()).clamp(max=1)
+                    terms.append(torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage))
+            (-torch.cat(terms).mean()).backward()
+    expected = {name: parameter.grad.clone() for name, parameter in trainer.parameters.items()}  # type: ignore[union-attr]
+    assert farthest(learned, expected) < 1e-6 < 1e-3 < max(part.abs().max().item() for part in expected.values())
+
+
+def test_staleness_without_servers_is_refused_before_anything_is_loaded(config: TrainConfig, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^staleness = 1 with acting = 'engine': expected vLLM .* add --acting vllm:URL"):
+        train(replace(config, model="no/such", staleness=1), tmp_path / "run", show_progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_failure_of_episodes_played_ahead_ends_the_run_after_this_update_and_it_resumes(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path
+) -> None:
+    stale, run = replace(config, staleness=1, eval_every=0, test_episodes=0), tmp_path / "run"
+    server.before = lambda path, body: error(400, "No.", "E") if is_play(path, body) and body["model"][-1] == "3" else None
+    with pytest.raises(UserError, match=r"refuses a request \(HTTP 400: No"):
+        train(stale, run, acting=f"vllm:{server.url}", show_progress=False)
+    assert (updates_safe(run), server.loaded) == (2, [])
+    server.before = lambda _path, _body: None
+    train(stale, run, acting=f"vllm:{server.url}", resume=True, show_progress=False)
+    assert [line["sampler_k3"] < 1e-8 for line in read_metrics(run / "metrics.jsonl", 3)] == [True] * 3
+
+
+def test_validation_waits_for_episodes_that_are_played_ahead(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They use the tokenizer too."""
+    held, ended = threading.Event(), list[bool]()
+    server.before = lambda path, body: held.wait(20 * (is_play(path, body) and body["model"][-1] == "2")) and None
+    with acting_on([server], replace(config, staleness=1), tmp_path) as trainer:
+        trainer.update(1)
+        validate = lambda *given: ended.append(trainer.ahead.done()) or play_episodes(*given)  # noqa: E731
+        monkeypatch.setattr("msgrpo_hub.training.trainer.play_episodes", validate)
+        threading.Timer(0.2, held.set).start()
+        trainer.evaluate()
+    assert ended == [True]
+
+
+def test_servers_that_are_closed_while_they_play_ahead_get_no_further_version(
+    server: VllmLoopback, config: TrainConfig, tmp_path: Path
+) -> None:
+    closed = threading.Event()
+
+    def before(path: str, body: dict[str, Any]) -> Answered | None:
+        return (503, str(closed.wait(20))) if is_play(path, body) and body["model"][-1] == "2" else None
+
+    server.before = before
+    with acting_on([server], replace(config, staleness=1), tmp_path) as trainer:
+        trainer.update(1)
+    closed.set()
+    assert trainer.ahead is not None
+    with pytest.raises(UserError, match="the run has ended"):
+        trainer.ahead.result(timeout=20)
+    assert server.loaded == []
 
 
 # ---- faults
