@@ -1,4 +1,4 @@
-"""The engine, which shares work, against uncached passes, `generate` and a naive sampler, for every family of models."""
+"""The engine, which shares work, against uncached passes and a naive sampler, for every family of models."""
 
 from __future__ import annotations
 
@@ -99,16 +99,6 @@ def test_replies_and_gradients_are_those_of_uncached_passes(family: str) -> None
             assert sample.token_ids == expected
     assert engine.choose(prompts[0], LIMIT).name == ENGINES[family]
     check_training(model, sorted({(sample.prompt_ids, sample.token_ids) for sample in samples}))
-
-
-@pytest.mark.parametrize("family", COMMON)
-def test_greedy_replies_equal_those_of_generate(family: str) -> None:
-    model = tiny_model(family)
-    for sample in sampled(Engine(model, END), some_prompts(), temperature=0.0):
-        ids = torch.tensor([sample.prompt_ids])
-        options: dict[str, Any] = {"do_sample": False, "max_new_tokens": LIMIT, "eos_token_id": sorted(END), "pad_token_id": 0}
-        output: Any = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-        assert sample.token_ids == tuple(output[0, ids.shape[1] :].tolist())
 
 
 @families

@@ -32,14 +32,6 @@ def test_the_most_likely_token_at_temperature_zero_is_scored_at_temperature_one(
     assert entropies[0] == entropies[2] != entropies[1]
 
 
-def test_an_impossible_token_is_never_drawn() -> None:
-    impossible = -torch.inf
-    logits = torch.tensor([[impossible, 0.0, impossible, 0.0, impossible]])
-    tokens, log_probs, entropies, _ = draw_tokens(logits, zeros(6), [0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-53], 1.0)
-    assert tokens.tolist() == [1, 1, 1, 3, 3, 3]
-    assert log_probs.tolist() == entropies.mul(-1).tolist() == pytest.approx([-np.log(2)] * 6)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_rows_that_are_drawn_from_in_parts_give_each_sample_its_own_token(
     temperature: float, monkeypatch: pytest.MonkeyPatch

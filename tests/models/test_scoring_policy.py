@@ -11,13 +11,11 @@ import torch
 from tokenizers.processors import TemplateProcessing
 
 from msgrpo_hub.agent.policy import Prompt, build_prompt
-from msgrpo_hub.downloads.names import POCKET
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.snake import SnakeState
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.scoring import ScorePolicy
-from msgrpo_hub.rollout import play_episodes
 from tests.models.engines import TOLERANCE, plain_log_probs
 
 
@@ -45,8 +43,8 @@ def trapped() -> Prompt:
     return build_prompt(game, replace(state, snake=((0, 0), (0, 1), (1, 1), (1, 0)), items=(((3, 3), (4, 4), (5, 5)),)))
 
 
-def fond_of(folder: Path, action: str | None, nats: float = 20.0) -> LanguageModel:
-    """A model that ignores its prompt: the tokens of one action's reply have the logit `nats`, all others 0."""
+def fond_of(folder: Path, action: str | None) -> LanguageModel:
+    """A model that ignores its prompt: the tokens of one action's reply have the logit 20, all others 0."""
     agent = LanguageModel.from_pretrained(str(folder))
     model = agent.model
     with torch.no_grad():
@@ -56,7 +54,7 @@ def fond_of(folder: Path, action: str | None, nats: float = 20.0) -> LanguageMod
             layer.mlp.down_proj.weight.zero_()
         model.model.norm.weight.fill_(1.0)  # every hidden state is now a vector of ones
         model.lm_head.weight.zero_()
-        model.lm_head.weight[candidate_ids(agent, action) if action else []] = nats / model.config.hidden_size
+        model.lm_head.weight[candidate_ids(agent, action) if action else []] = 20.0 / model.config.hidden_size
     return agent
 
 
@@ -71,16 +69,6 @@ def test_the_choice_is_the_legal_action_of_the_highest_plain_log_prob(family: La
         assert (reply.text, reply.finish, reply.prompt_ids) == (f"<action>{best}</action>", "stop", prompt_ids)
         assert list(reply.token_ids) == candidate_ids(family, best)
         assert reply.log_probs == pytest.approx(log_probs[best], abs=TOLERANCE)
-
-
-@pytest.mark.parametrize("action", ["Down", "Right"])
-def test_a_model_rigged_for_an_action_chooses_it(qwen2_folder: Path, action: str) -> None:
-    agent = fond_of(qwen2_folder, action, 5.0)
-    (reply,) = ScorePolicy(agent).complete([corner()], [np.random.default_rng(0)])
-    assert reply.text == f"<action>{action}</action>"
-    favoured = len(set(reply.token_ids))
-    log_p = 5.0 - np.log(agent.model.config.vocab_size - favoured + favoured * np.exp(5.0))
-    assert reply.log_probs == pytest.approx([log_p] * len(reply.token_ids), abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("action", ["Up", "Down"])
@@ -112,12 +100,3 @@ def test_a_limit_too_short_to_name_an_action_is_refused(qwen2_folder: Path) -> N
     agent = LanguageModel.from_pretrained(str(qwen2_folder), max_new_tokens=2)
     with pytest.raises(UserError, match="max_new_tokens = 2: expected at least 7"):
         act(ScorePolicy(agent), [corner()])
-
-
-def test_the_built_in_base_plays_whole_episodes_without_an_unparsed_reply() -> None:
-    policy = ScorePolicy(LanguageModel.from_pretrained(POCKET))
-    episodes = play_episodes(make_game("FrozenLake-Slippery-v1"), policy, [(seed, 0) for seed in range(4)])
-    assert all(episode.terminated or episode.truncated for episode in episodes)
-    steps = [step for episode in episodes for step in episode.steps]
-    assert {(step.status, step.legal) for step in steps} == {("ok", True)}
-    assert all(len(step.completion.log_probs) == len(step.completion.token_ids) > 0 for step in steps)

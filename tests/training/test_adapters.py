@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 from peft import AutoPeftModelForCausalLM
@@ -17,9 +16,7 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from msgrpo_hub.agent.policy import build_prompt
 from msgrpo_hub.errors import UserError
-from msgrpo_hub.games import make_game, stream
 from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.models.language_model import probe_prompt
 from msgrpo_hub.training import TrainConfig, train
@@ -31,8 +28,6 @@ from tests.training.runs import WEIGHTS, Stop, trained, trainer_of
 
 if TYPE_CHECKING:
     from tests.command import Command
-
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "models.md"
 
 
 @pytest.fixture
@@ -114,21 +109,6 @@ def test_loras_dropout_follows_from_the_seed_of_the_run(short: TrainConfig) -> N
     half, same, none = (trained(replace(short, seed=1, lora_dropout=dropout)) for dropout in (0.5, 0.5, 0.0))
     assert all(half[name].equal(same[name]) for name in half)
     assert not all(half[name].equal(none[name]) for name in half)
-
-
-# ---- saved and merged
-
-
-def test_a_merged_adapter_replies_as_the_adapter(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copytree(finished_run / "adapter", tmp_path / "runs" / "lake" / "adapter")
-    monkeypatch.chdir(tmp_path)
-    [code] = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    exec(code, {})
-    game = make_game("FrozenLake-NotSlippery-v1")
-    prompts = [build_prompt(game, game.initial_state(stream(seed, "initial_state"))) for seed in range(4)]
-    models = [LanguageModel.from_pretrained(f"runs/lake/{name}") for name in ("adapter", "merged")]
-    replies = [[reply.text for reply in model.complete(prompts, [np.random.default_rng(0)] * 4)] for model in models]
-    assert replies[0] == replies[1]
 
 
 # ---- the adapter that a run starts from

@@ -254,13 +254,6 @@ def test_the_token_budget_changes_neither_gradient_nor_adapter(config: TrainConf
     assert farthest(*adapters) < 1e-5  # Adam divides by the root of its second moment, which enlarges rounding
 
 
-def test_the_rows_that_are_sampled_together_do_not_change_the_adapter(config: TrainConfig) -> None:
-    few = replace(config, max_rows=3)
-    ours, theirs = (gradients(trainer, packs_of(trainer, 1, 100_000)) for trainer in map(trainer_of, (few, config)))
-    assert farthest(ours, theirs) < 1e-6
-    assert farthest(trained(few), trained(config)) < 5e-6  # Adam enlarges rounding, as above
-
-
 def test_gradient_checkpointing_recomputes_and_gives_the_same_adapter(config: TrainConfig) -> None:
     passes = []
     for checkpointing in (False, True):
