@@ -42,6 +42,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     flag("--resume", action="store_true", help="continue the run in the output folder, or start it")
     text = "resume even with other threads, batches, processes, device or versions than before; the summary says so"
     flag("--accept-rounding", action="store_true", help=text)
+    text = "say what would run and how much memory it needs; downloads settings and tokenizer, but no weights"
+    flag("--dry-run", action="store_true", help=text)
     add_json(parser, "print the summary as JSON")
     flag("--push-to-hub", metavar="REPO", help="push the adapter to USER/NAME after training")
     text = "for --push-to-hub: where the base model is on the Hub, if it was trained from a folder"
@@ -81,6 +83,14 @@ def run_train(options: argparse.Namespace) -> None:
     config = train_config(options)
     runs = _seed_runs(options, config) if options.seeds else {folder: config}
     quiet_loading(config.model)
+    if options.dry_run:
+        from msgrpo_hub.training.dry_run import dry_run, plan_text
+
+        path, own = next(iter(runs.items()))
+        plan = dry_run(own, path, options.acting, resume=options.resume or bool(options.seeds)) | {"runs": len(runs)}
+        if int(os.environ.get("RANK", "0")) == 0:
+            show(plan, plan_text(plan), as_json=options.json)
+        return
     if options.push_to_hub:
         from msgrpo_hub.hub.adapters import check_push
 

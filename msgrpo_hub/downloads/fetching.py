@@ -50,8 +50,8 @@ from msgrpo_hub.downloads.names import (
 )
 from msgrpo_hub.errors import UserError
 
-LARGEST_BASE, LARGEST_ADAPTER = 64_000_000_000, 4_000_000_000
-"""Largest total size of a base's and of an adapter's weights, in bytes. 64 GB are 32 billion parameters in bfloat16."""
+LARGEST_BASE, LARGEST_ADAPTER = 160_000_000_000, 4_000_000_000
+"""Largest total size of a base's and of an adapter's weights, in bytes. 160 GB are 80 billion parameters in bfloat16."""
 
 ADAPTER_SETTINGS, CONFIG = "adapter_config.json", "config.json"
 """The files that make a source an adapter or a base."""
@@ -298,8 +298,11 @@ def base_bytes(name: str, dtype: str = "auto") -> int:
 # ---- fetching
 
 
-def fetch(found: Listing) -> Fetched:
-    """Downloads a base or an adapter, all files at one commit. Raises `UserError` for a missing, large or malformed file."""
+def fetch(found: Listing, *, weights: bool = True) -> Fetched:
+    """Downloads a base or an adapter, all files at one commit, or all but the weights.
+
+    Raises `UserError` for a missing, large or malformed file.
+    """
     settings, play = None, dict[str, Any]()
     if found.is_adapter:
         settings, names = found.read(ADAPTER_SETTINGS), [ADAPTER_WEIGHTS]
@@ -314,8 +317,8 @@ def fetch(found: Listing) -> Fetched:
     found.check_size(others)
     if TOKENIZER in others:
         found.read(TOKENIZER)  # refuses paths outside the model
-    folder = found.download([*others, *names])
-    for name in names:
+    folder = found.download([*others, *(names if weights else ())])
+    for name in names if weights else ():
         read_header(folder / name, found.source, kinds=("F32", "F16", "BF16") if found.is_adapter else ())
     return Fetched(
         source=found.source,

@@ -104,7 +104,8 @@ class LanguageModel:
             adapter: a LoRA adapter to apply to the base; `name@revision` is allowed.
             revision: branch, tag or commit of `repo_or_path`; `name@revision` is equivalent.
             dtype: type of the base weights; `auto` is the checkpoint's type.
-            device: such as `cpu` or `cuda`; `auto` is the GPU, or the CPU without one and for small models.
+            device: such as `cpu` or `cuda`; `auto` is the GPU, or the CPU without one and for small models. `meta` downloads no
+                weights: the model has shapes only, and no adapter.
             load_in_4bit: quantise the linear layers to 4 bits with bitsandbytes.
             engine: `fast` shares prefixes, `plain` uses the model's own forward; `auto` is fast where that is exact.
             chat_template: a file with a Jinja chat template, in place of the adapter's or else the base's.
@@ -116,7 +117,8 @@ class LanguageModel:
         Raises:
             UserError: the model, adapter or template cannot be found or do not fit together, or the context is too short.
         """
-        check_device(device)
+        if device != "meta":
+            check_device(device)
         check("repo_or_path", repo_or_path, str | Path)
         files = open_model(
             name := str(repo_or_path),
@@ -125,6 +127,7 @@ class LanguageModel:
             chat_template=chat_template,
             prompt_format=prompt_format,
             chat_template_kwargs=chat_template_kwargs,
+            weights=device != "meta",
         )
         if expected_prompts:
             prompts, limit = expected_prompts(files.prompt_format), context_limit(files.config)
@@ -132,7 +135,7 @@ class LanguageModel:
             check_context(files.encoder, prompts, limit, max_new_tokens, base, known=False)
         model = load_base(files.base, files.config, dtype, device, load_in_4bit=load_in_4bit)
         loaded = cls(
-            load_adapter(model, files.adapter) if files.adapter else model,
+            load_adapter(model, files.adapter) if files.adapter and device != "meta" else model,
             files.tokenizer,
             temperature=temperature,
             top_k=top_k,

@@ -78,9 +78,11 @@ def open_model(
     chat_template: str | None = None,
     prompt_format: PromptFormat | None = None,
     chat_template_kwargs: Mapping[str, Scalar] | None = None,
+    weights: bool = True,
 ) -> ModelFiles:
-    """Fetches a model and loads its tokenizer, without its weights. Arguments and errors as `LanguageModel.from_pretrained`."""
-    base, added = _fetch_both(repo_or_path, revision, adapter)
+    """Fetches a model, with its weights or without, and loads its tokenizer. Other arguments and errors as
+    `LanguageModel.from_pretrained`."""
+    base, added = _fetch_both(repo_or_path, revision, adapter, weights=weights)
     if added and added.prompt_format is not None and not prompt_format:
         try:
             prompt_format = find_format(added.prompt_format)  # a stored name never imports code
@@ -112,7 +114,7 @@ def open_model(
     return ModelFiles(base, added, tokenizer, config, prompt_format, switches, encoder)
 
 
-def _fetch_both(name: str, revision: str | None, adapter: str | None) -> tuple[Fetched, Fetched | None]:
+def _fetch_both(name: str, revision: str | None, adapter: str | None, *, weights: bool) -> tuple[Fetched, Fetched | None]:
     """Fetches a base and optionally an adapter, each at its own commit. An adapter's settings name the commit of its base."""
     name, revision = split_revision(name, revision)
     listing = list_files(source := located(name), revision)
@@ -125,19 +127,19 @@ def _fetch_both(name: str, revision: str | None, adapter: str | None) -> tuple[F
             raise UserError(
                 f"{adapter_listing.source!r} is not a LoRA adapter: expected adapter_config.json and {ADAPTER_WEIGHTS} there"
             )
-        return fetch(listing), fetch(adapter_listing)
+        return fetch(listing, weights=weights), fetch(adapter_listing, weights=weights)
     if not listing.is_adapter:
-        return fetch(listing), None
+        return fetch(listing, weights=weights), None
     settings = listing.read(ADAPTER_SETTINGS)
     with base_errors(source):
         base = list_files(base_of(settings, source), settings.get("revision"))
         if base.is_adapter:
             raise UserError(f"it names {base.source!r} as its base, but that is also an adapter: expected a base model")
-        fetched = fetch(base)
+        fetched = fetch(base, weights=weights)
     trained_on = settings.get("revision") or ""
     if not fetched.commit and len(trained_on) == 64 and trained_on != content_hash(fetched.folder):
         log.warning("the base in %s has changed since the adapter %s was trained on it", base.source, source)
-    return fetched, fetch(listing)
+    return fetched, fetch(listing, weights=weights)
 
 
 def _load_tokenizer(found: Fetched) -> tuple[PreTrainedTokenizerBase, PretrainedConfig]:
@@ -205,12 +207,12 @@ def load_base(
     *,
     load_in_4bit: bool = False,
 ) -> PreTrainedModel:
-    """Loads the weights of a base and names the model after its source.
+    """Loads the weights of a base and names the model after its source. On the device `meta` it has shapes in place of weights.
 
     `LoadOptions` explains the options. Raises `UserError` if the files are not a model that generates text, or the options
     do not fit this machine.
     """
-    if load_in_4bit and importlib.util.find_spec("bitsandbytes") is None:
+    if load_in_4bit and device != "meta" and importlib.util.find_spec("bitsandbytes") is None:
         raise UserError("loading in 4 bits needs bitsandbytes, which is not installed: run `pip install 'msgrpo-hub[quantized]'`")
     text, image_text = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING, type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
     if not (text or image_text):
@@ -227,6 +229,11 @@ def load_base(
         placed = (gpu() or "cpu") if device == "auto" else device  # a quantised model is large
         options = {"device_map": {"": placed}, "quantization_config": settings, **options}
     kind = AutoModelForCausalLM if text else AutoModelForImageTextToText
+    if device == "meta":
+        stored = config.get_text_config().dtype or torch.float32
+        with torch.device("meta"):
+            shapes: Any = kind.from_config(config, dtype=stored if dtype == "auto" else getattr(torch, dtype))
+        return cast(PreTrainedModel, shapes.eval().requires_grad_(False))
     try:
         loaded: Any = kind.from_pretrained(found.folder, config=config, **options)
     except Exception as error:  # as for the tokenizer

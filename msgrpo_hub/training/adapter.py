@@ -33,16 +33,19 @@ _MAMBA = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 """Model types whose `out_proj` PEFT refuses to adapt, because fused kernels read its weight directly."""
 
 
-def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
-    """The base with the adapter to train. Raises `UserError` if they cannot be loaded or do not fit each other or the run."""
+def load_agent(config: TrainConfig, accelerator: Accelerator | None) -> LanguageModel:
+    """The base with the adapter to train; without an accelerator their shapes only, with no weights downloaded.
+
+    Raises `UserError` if they cannot be loaded or do not fit each other or the run.
+    """
     if config.init_adapter:
         check_init_adapter(config)
-    fsdp = sharding()
+    fsdp = sharding() if accelerator else None
     agent = LanguageModel.from_pretrained(
         config.model,
         config.init_adapter or None,
         dtype=config.dtype,
-        device="cpu" if fsdp else training_device(config.device, accelerator),
+        device="cpu" if fsdp else training_device(config.device, accelerator) if accelerator else "meta",
         load_in_4bit=config.load_in_4bit,
         engine=config.engine,
         chat_template=config.chat_template or None,
@@ -56,7 +59,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
     base = cast(PreTrainedModel, agent.model.get_base_model() if isinstance(agent.model, PeftModel) else agent.model)
     without_dropout(base)
     revision = split_revision(config.model, None)[1]
-    if config.init_adapter:
+    if config.init_adapter and accelerator:
         adapted = cast(PeftModel, agent.model)
         for name, parameter in adapted.named_parameters():
             if "lora_" in name:
@@ -72,7 +75,7 @@ def load_agent(config: TrainConfig, accelerator: Accelerator) -> LanguageModel:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.disable_input_require_grads()  # only reentrant checkpointing needs the embeddings' gradients
     agent = replace(agent, model=adapted, max_rows=config.max_rows, threads=None)  # the run sets the threads of torch
-    if fsdp:
+    if fsdp and accelerator:
         accelerator.state.fsdp_plugin = fsdp  # accelerate reads it only where there is a GPU
         fsdp.ignored_modules = [module for name, module in adapted.named_modules() if "lora_" in name.rpartition(".")[2]]
         for module in fsdp.ignored_modules:
@@ -147,7 +150,7 @@ def check_init_adapter(config: TrainConfig) -> None:
     """Raises `UserError` unless the adapter to start from has the run's rank, layers, prompt format and template variables."""
     given = f"init_adapter = {config.init_adapter!r}"
     name, revision = split_revision(config.init_adapter, None)
-    found = fetch(list_files(located(name), revision))
+    found = fetch(list_files(located(name), revision), weights=False)
     if found.adapter is None:
         raise UserError(f"{given} is not a LoRA adapter: expected adapter_config.json there")
     run = asdict(config) | {"chat_template_kwargs": found.chat_template_kwargs | config.chat_template_kwargs}

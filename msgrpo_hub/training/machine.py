@@ -65,6 +65,9 @@ ROOM = 2**29
 PROGRAM = 0.45e9
 """Bytes of Python, torch and the other libraries in a process on the CPU, measured before a model is loaded."""
 
+LAUNCHED = ["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"]
+"""Variables that launchers set to the number of processes."""
+
 _COMMITS = {"model": "base_commit", "init_adapter": "init_adapter_commit", "chat_template": "chat_template_hash"}
 _COMMITS["sft"] = "sft_commit"
 """Field of a source → its commit or hash in the record."""
@@ -79,7 +82,7 @@ def make_accelerator(device: str, report_to: str, folder: Path) -> Accelerator:
     check_device(device)
     if report_to not in ("none", "all", *(tracker.value for tracker in get_available_trackers())):
         raise UserError(f"report_to = {report_to!r} cannot be used, it is not installed: install it or take 'none'")
-    processes = int(get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1))
+    processes = int(get_int_from_env(LAUNCHED, 1))
     if sharding() and "RANK" not in os.environ:
         raise UserError("FSDP shards a base over processes: expected `accelerate launch`, or torchrun")
     on_cpu = device == "cpu" or (device == "auto" and gpu() in ("", "mps"))
@@ -147,19 +150,26 @@ def body_layers(model: PreTrainedModel | PeftModel) -> list[nn.Linear]:
     return [m for m in found if m is not base.get_output_embeddings()]
 
 
-def token_budget(config: TrainConfig, model: PreTrainedModel | PeftModel) -> int:
+def token_budget(config: TrainConfig, model: PreTrainedModel | PeftModel, device: str = "") -> int:
     """The tokens of a pack: the number of the run, or as many as the layers' inputs and outputs allow, from 256 to 2048."""
     if config.token_budget:
         return config.token_budget
-    room = torch.cuda.mem_get_info()[1] / 8 if model.device.type == "cuda" else ROOM
+    on_gpu = (device or model.device.type) == "cuda" and torch.cuda.is_available()
+    room = torch.cuda.mem_get_info()[1] / 8 if on_gpu else ROOM
     of_token = model.dtype.itemsize * sum(layer.in_features + layer.out_features for layer in body_layers(model))
     return int(min(2048, max(256, room / max(of_token, 1))))
 
 
-def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainConfig) -> dict[str, float]:
-    """Estimates the bytes of each part of an update. Sampling and training take turns, so only the larger one counts."""
+def memory_needed(
+    agent: LanguageModel, games: Collection[Game], config: TrainConfig, device: str = "", shards: int = 0, *, samples: bool = True
+) -> dict[str, float]:
+    """Estimates the bytes of each part of an update. Sampling and training take turns, so only the larger one counts.
+
+    Of shapes without weights, `device` is the type of the device that they are for, and `shards` the number of processes over
+    which FSDP divides the base; 0 is without FSDP. Without `samples`, other processes sample.
+    """
     model, base = agent.model, base_of(agent.model)
-    text, size, cpu = base.config.get_text_config(), model.dtype.itemsize, model.device.type == "cpu"
+    text, size, cpu = base.config.get_text_config(), model.dtype.itemsize, (device or model.device.type) == "cpu"
     tested = 200 if config.test_episodes == "auto" else config.test_episodes
     episodes = max(config.groups * config.group_size, tested, config.eval_episodes * bool(config.eval_every))
     horizon = max(game.horizon for game in games)
@@ -181,7 +191,7 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
 
     # 2) training: the inputs and outputs of the layers, attention scores in the largest trees (of the prefix two copies), and
     # four copies of a chunk's logits, since the softmax and both gradients have their shape
-    budget = token_budget(config, model)
+    budget = token_budget(config, model, device)
     tokens = max(tail, min(budget, config.groups * config.selected_per_group * horizon * tail))
     inside = float((prefix + tokens) * sum(m.in_features + m.out_features for m in linear) * size)
     inside += text.num_hidden_layers * heads * (tokens * (2 * prefix + min(tokens, LARGEST * tail)) + prefix**2) * size
@@ -190,12 +200,17 @@ def memory_needed(agent: LanguageModel, games: Collection[Game], config: TrainCo
     logits = 4 * min(CHUNK_BYTES, tokens * agent.max_new_tokens / tail * text.vocab_size * 4)
     parameters = list(model.parameters())
     here = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]  # of shards only this process's
+    weights = float(sum(own.nbytes for p, own in zip(parameters, here, strict=True) if not p.requires_grad))
+    if config.load_in_4bit and model.device.type == "meta":  # 4 bits, and a scale in float32 for every 64 weights
+        weights -= sum(layer.weight.numel() for layer in linear) * (size - 4.5 / 8)
+    if shards:  # FSDP gathers a layer while it computes the one before
+        weights *= 1 / shards + 2 / text.num_hidden_layers
     training = (inside + logits) * (GAPS if cpu else 1)
-    sampling *= not isinstance(model, FSDPModule)
+    sampling *= samples and not isinstance(model, FSDPModule)
     needed, name = max((sampling, f"sampling {rows} replies"), (training, f"training on {prefix + tokens} tokens"))
     return {
         "program": PROGRAM if cpu else 0.0,
-        "weights": sum(own.nbytes for p, own in zip(parameters, here, strict=True) if not p.requires_grad),
+        "weights": weights,
         "adapter and optimiser": 4 * sum(p.nbytes for p in parameters if p.requires_grad),  # weight, gradient, two moments
         name: needed,
     }
@@ -206,14 +221,19 @@ def check_memory(agent: LanguageModel, games: Collection[Game], config: TrainCon
     device = agent.model.device.type
     free = free_memory(device) + psutil.Process().memory_info().rss * (device == "cpu")  # the estimate counts loaded weights too
     needed = memory_needed(agent, games, config)
-    parts = ", ".join(f"{size / 1e9:.1f} {name}" for name, size in needed.items())
     total = sum(needed.values())
-    line = f"training needs about {total / 1e9:.1f} GB of memory ({parts}), and {free / 1e9:.1f} GB are free"
+    line = f"training needs about {memory_text(needed)}, and {free / 1e9:.1f} GB are free"
     if device == "cpu" and total > free:
         remedy = "lower --token-budget and --max-rows, or take --gradient-checkpointing, --dtype bfloat16 or a smaller model"
         raise UserError(f"{line}: {remedy}")
     if total >= 1e9:
         log.warning(line)
+
+
+def memory_text(needed: Mapping[str, float]) -> str:
+    """The memory in all, and of each part."""
+    parts = ", ".join(f"{size / 1e9:.1f} {name}" for name, size in needed.items() if size)
+    return f"{sum(needed.values()) / 1e9:.1f} GB of memory ({parts})"
 
 
 # ---- provenance.json

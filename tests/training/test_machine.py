@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.weights import HAS_ONE_DNN
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import TrainConfig, machine, train
+from msgrpo_hub.training.dry_run import dry_run, plan_text
 from msgrpo_hub.training.machine import memory_needed, token_budget
 from tests.tiny import adapted, save_model, tiny_model
 from tests.training.conftest import TWO
@@ -105,6 +107,40 @@ def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(
     with pytest.raises(UserError, match=r"training needs about .* GB are free: lower --token-budget and --max-rows"):
         train(config, tmp_path / "run", show_progress=False)
     assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_a_dry_run_says_the_memory_of_the_run_without_its_weights(large: TrainConfig, tmp_path: Path) -> None:
+    shapes, weights = tmp_path / "shapes", Path(large.model) / "model.safetensors"
+    shutil.copytree(large.model, shapes, ignore=shutil.ignore_patterns(weights.name))
+    with (shapes / weights.name).open("wb") as file:
+        file.truncate(weights.stat().st_size)  # of this size, and without content
+    before, trainer = sorted(tmp_path.rglob("*")), trainer_of(large)
+    plan = dry_run(replace(large, model=str(shapes)), tmp_path / "run")
+    assert plan["memory"] == memory_needed(trainer.agent, trainer.starts.games.values(), large)
+    assert plan["parameters"] + plan["trained_parameters"] == sum(p.numel() for p in trainer.model.parameters())
+    assert plan["weights_bytes"] == weights.stat().st_size
+    assert sorted(tmp_path.rglob("*")) == before
+    assert "it fits" in plan_text(plan | {"runs": 1})
+
+
+def test_a_dry_run_plans_for_devices_quantisation_and_shards(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = trainer_of(config).model
+    served = replace(config, dtype="bfloat16", eval_every=0, test_episodes=0)
+    plan = dry_run(replace(served, device="cuda", load_in_4bit=True), tmp_path / "run", "vllm:http://localhost:1")
+    linear = sum(layer.weight.numel() for layer in machine.body_layers(model))
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    assert plan["memory"]["weights"] == 2 * (frozen - linear) + linear * 4.5 / 8
+    assert (plan["memory"]["program"], plan["memory_free"]) == (0, None)
+    assert not any("sampling" in part for part in plan["memory"])
+    for name, value in {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "WORLD_SIZE": "8"}.items():
+        monkeypatch.setenv(name, value)
+    layers = model.config.num_hidden_layers
+    sharded = dry_run(served, tmp_path / "run", "vllm:http://localhost:1")
+    assert sharded["memory"]["weights"] == 2 * frozen * (1 / 8 + 2 / layers)
+    with pytest.raises(UserError, match="FSDP with acting = 'engine'"):
+        dry_run(served, tmp_path / "run")
 
 
 ALONE = TWO.replace("os.fork()", "int(sys.argv.pop())").replace(
