@@ -87,8 +87,8 @@ def run_train(options: argparse.Namespace) -> None:
         from msgrpo_hub.training.dry_run import dry_run, plan_text
 
         path, own = next(iter(runs.items()))
-        plan = dry_run(own, path, options.acting, resume=options.resume or bool(options.seeds)) | {"runs": len(runs)}
-        if int(os.environ.get("RANK", "0")) == 0:
+        if os.environ.get("RANK", "0") == "0":
+            plan = dry_run(own, path, options.acting, resume=options.resume or bool(options.seeds)) | {"runs": len(runs)}
             show(plan, plan_text(plan), as_json=options.json)
         return
     if options.push_to_hub:

@@ -90,7 +90,8 @@ def content_hash(folder: Path) -> str:
         raise no_model(str(folder), "it has no weights or settings")
     digest = hashlib.sha256()
     for path in paths:
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        with path.open("rb") as file:  # read in pieces: a large base does not fit into memory
+            digest.update(path.name.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 

@@ -9,10 +9,11 @@ from typing import Any
 from accelerate.utils import get_int_from_env
 
 from msgrpo_hub.agent.policy import format_of
-from msgrpo_hub.downloads.fetching import list_files, resolve
-from msgrpo_hub.downloads.names import is_folder
+from msgrpo_hub.downloads.fetching import list_files
+from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.devices import choose_device, free_memory, gpu
+from msgrpo_hub.models.token_tree import common_prefix
 from msgrpo_hub.models.vllm_server import parse_servers
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.training import machine
@@ -37,8 +38,9 @@ def dry_run(config: TrainConfig, output_dir: Path, acting: str = "engine", *, re
     folder = RunFolder(output_dir)
     if folder.path.exists():
         folder.check(fixed_fields(config), resume)
-    sources = resolve(config.model)
-    listing = list_files(sources.base, None if is_folder(sources.base) else sources.base_commit)
+    name, revision = split_revision(config.model, None)
+    listing = list_files(located(name), revision)
+    weights = sum(listing.sizes[file] for file in listing.weights())
     agent, games = load_agent(config, None), {name: make_game(name) for name in parse_games(config.game)}
     trained = sum(p.numel() for p in agent.model.parameters() if p.requires_grad)
     parameters = agent.model.num_parameters() - trained
@@ -48,14 +50,15 @@ def dry_run(config: TrainConfig, output_dir: Path, acting: str = "engine", *, re
     memory = machine.memory_needed(agent, games.values(), config, device, processes * sharded, samples=samples)
     prompts = agent.encode(longest_prompts(games.values(), format_of(agent)))
     return {
-        "model": sources.base,
-        "commit": sources.base_commit,
-        "weights_bytes": sum(listing.sizes[name] for name in listing.weights()),
+        "model": listing.source,
+        "commit": listing.commit,
+        "weights_bytes": weights,
         "parameters": parameters,
         "trained_parameters": trained,
         "dtype": str(agent.model.dtype).removeprefix("torch."),
         "games": {name: game.horizon for name, game in games.items()},
         "longest_prompt": max(map(len, prompts)),
+        "shared_prefix": common_prefix(min(prompts), max(prompts)),
         "context": agent.context_limit,
         "episodes": config.episodes(config.updates),
         "updates_done": folder.updates() if folder.path.exists() else 0,
@@ -75,7 +78,7 @@ def plan_text(plan: dict[str, Any]) -> str:
     at = f" at {plan['commit'][:12]}" if plan["commit"] else ""
     form = "4 bits (NF4)" if config["load_in_4bit"] else plan["dtype"]
     games = ", ".join(f"{name} (at most {horizon} turns)" for name, horizon in plan["games"].items())
-    context = f" of {plan['context']}" if plan["context"] else ""
+    context = f"; the context is {plan['context']}" if plan["context"] else ""
     where = f"{plan['processes']} processes on {plan['device']}" if plan["processes"] > 1 else plan["device"]
     sampled = "this engine" if plan["acting"] == "engine" else ", ".join(plan["acting"])
     taught = f", the first {config['taught']} by SFT" if config["taught"] else ""
@@ -87,7 +90,8 @@ def plan_text(plan: dict[str, Any]) -> str:
         "base": f"{plan['model']}{at}, {plan['parameters'] / 1e6:,.0f} M parameters, {plan['weights_bytes'] / 1e9:.1f} GB",
         "adapter": f"{plan['trained_parameters'] / 1e6:,.1f} M parameters in float32 on a base in {form}",
         "games": games,
-        "tokens": f"prompts of up to {plan['longest_prompt']}, replies of up to {config['max_new_tokens']}{context} positions",
+        "tokens": f"prompts of up to {plan['longest_prompt']}, {plan['shared_prefix']} of them shared; "
+        f"replies of up to {config['max_new_tokens']}{context}",
         "updates": f"{config['updates']} of {config['groups']} groups × {config['group_size']} episodes, "
         f"{config['selected_per_group']} selected of each{taught}: {plan['episodes']:,} episodes",
         "runs": f"{plan['runs']}, from update {plan['updates_done']}",
