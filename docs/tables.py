@@ -33,7 +33,7 @@ from tests.real.cases import CASES, ENGINES
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
-    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "real-models")),
+    *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "real-models", "sizing")),
     "benchmark/README.md",
     "benchmark/throughput/results/README.md",
 )

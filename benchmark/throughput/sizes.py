@@ -43,13 +43,11 @@ SHAPES = {
 SERVED = "--acting vllm:http://sampler:8000 --eval-every 0 --test-episodes 0"
 ROWS: list[tuple[str, str, int]] = [
     *((size, "", 0) for size in ("0.5B", "1.5B", "3B", "7B", "14B")),
-    *((size, "--load-in-4bit", 0) for size in ("7B", "14B", "32B")),
+    *((size, "--load-in-4bit --max-rows 50", 0) for size in ("7B", "14B", "32B")),
     ("32B", SERVED, 4),
     ("72B", SERVED, 8),
 ]
 """Size, flags, and the number of processes over which FSDP divides the base; 0 is without FSDP."""
-CARDS = (24, 48, 80, 141)
-"""Gigabytes of usual cards."""
 FSDP = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n"
 PRESET = "paper-snake"
 

@@ -130,7 +130,27 @@ def gpu_table() -> str:
     return markdown(head, lines)
 
 
+CARDS = (24, 48, 80, 141, 180)
+"""Gigabytes of usual cards."""
+
+
+def sizes_table() -> str:
+    """Memory, card and seconds of an update of the paper's layout, by size of the base."""
+    lines = []
+    for row in record("sizes")["rows"]:
+        gigabytes, count = sum(row["memory"].values()) / 1e9, row["processes"]
+        card = f"{f'{count} × ' * bool(count)}{next(size for size in CARDS if size >= 1.1 * gigabytes)} GB"
+        part, values = [*row["memory"].items()][-1]
+        memory = [f"{size / 1e9:.1f}" for size in (row["memory"]["weights"], values)]
+        seconds = [f"{row[name]:.0f}" if name in row else "–" for name in ("seconds_acting", "seconds_training")]
+        flags = "FSDP, vLLM" if count else f"`{row['flags']}`" if row["flags"] else ""
+        lines.append([row["base"], flags, memory[0], f"{memory[1]} {part.split()[0]}", f"**{gigabytes:.0f}**", card, *seconds])
+    head = ["base", "flags", "weights (GB)", "an update", "in all", "card", "sampling (s)", "training (s)"]
+    return markdown(head, lines)
+
+
 TABLES = {
+    "sizes": sizes_table,
     "real": partial(update_table, "real"),
     "gpu": gpu_table,
     "update": update_table,
