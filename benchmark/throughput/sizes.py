@@ -58,7 +58,10 @@ def write_shape(size: str, folder: Path) -> None:
     tied, large = hidden < 3000, hidden > 3000
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
     vocabulary = 152064 if large else 151936
-    settings = dict(zip(names, SHAPES[size], strict=True)) | {"vocab_size": vocabulary, "tie_word_embeddings": tied}
+    settings: dict[str, Any] = dict(zip(names, SHAPES[size], strict=True)) | {
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": tied,
+    }
     config = Qwen2Config(**settings, max_position_embeddings=32768, dtype="bfloat16", architectures=["Qwen2ForCausalLM"])
     width = hidden // heads
     linear = layers * hidden * (2 * hidden + 2 * groups * width + 3 * inner)
