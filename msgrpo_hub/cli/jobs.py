@@ -31,11 +31,14 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
     for name, add, what in (("train", add_train, "training"), ("eval", add_eval, "evaluation")):
         command = commands.add_parser(name, help=f"one {what}, with the flags of `msgrpo {name}`")
         add(command)
+        dry_run = "print the machine, the cost and the command, and send nothing"
         for action in command._actions:
             if action.dest == "output_dir":
                 action.required, action.default = False, None
             if action.dest in ("output_dir", "seeds", "acting", "resume"):  # a job refuses or sets them
                 action.help = argparse.SUPPRESS
+            if action.dest == "dry_run":  # of `msgrpo train`
+                action.help = dry_run
         command.description = (
             f"Run one {what} on a machine of the Hub and follow its log. The machine and the highest cost are printed first. "
             "The state goes to a private repository. Another attempt, or the same command again, continues from there."
@@ -49,7 +52,8 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
         flag("--secret", action="append", default=[], metavar="NAME", help=text)
         text = "run this wheel, which is uploaded, instead of the release in the index"
         flag("--wheel", type=Path, metavar="FILE", help=text)
-        flag("--dry-run", action="store_true", help="print the machine, the cost and the command, and send nothing")
+        if name == "eval":
+            flag("--dry-run", action="store_true", help=dry_run)
 
 
 def run_jobs(options: argparse.Namespace) -> None:
