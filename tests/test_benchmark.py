@@ -12,7 +12,7 @@ from evaluate import EvaluationSuite
 
 from benchmark import __main__ as benchmark
 from benchmark import page
-from benchmark import stored as stored_runs
+from benchmark.small_models import ARCHIVES
 from benchmark.stored import archive_of, pack, unpacked
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.results import Result, find_results, player_names
@@ -45,7 +45,6 @@ def test_every_listed_player_has_played_every_task_that_it_can(stored: list[Resu
 
 
 def test_rows_are_those_of_the_players_in_the_tree(stored: list[Result]) -> None:
-    """Seen here: the row of a DQN stood in the table after its weights had changed."""
     shown = page.current(stored)
     assert {page.name_of(result, player_names(shown)) for result in shown} >= {"random", "greedy", "optimal", "planner"}
     [random] = [result for result in shown if result.player == "random" and result.task == "Snake-Standard-v1"]
@@ -56,18 +55,17 @@ def test_rows_are_those_of_the_players_in_the_tree(stored: list[Result]) -> None
         assert page.why_stale(replace(random, config=random.config | changes)) == why
 
 
-def test_what_is_packed_is_what_was_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_packed_is_what_was_unpacked(tmp_path: Path) -> None:
     shutil.copy(archive_of("optimal"), tmp_path)
-    monkeypatch.setattr(stored_runs, "ARCHIVES", tmp_path)
     before = hashes(tmp_path)
-    with unpacked() as folder:
-        pack(folder)
+    with unpacked(tmp_path) as folder:
+        pack(folder, tmp_path)
         assert hashes(tmp_path) == before
         run = next(folder.rglob("results.json"))
         (run.parent / ".lock").write_text("{}")
         run.write_text("{}")
-        pack(folder)
-    with unpacked() as folder:
+        pack(folder, tmp_path)
+    with unpacked(tmp_path) as folder:
         assert "{}" in {path.read_text() for path in folder.rglob("results.json")}
         assert not list(folder.rglob(".lock"))
 
@@ -77,6 +75,13 @@ def test_the_stored_runs_of_models_replay_to_the_bit(player: str, stored: list[R
     results = [result for result in stored if result.player == player]
     assert results
     assert [problem for result in results for problem in problems(result)] == []
+
+
+def test_the_stored_runs_of_small_models_replay() -> None:
+    with unpacked(ARCHIVES) as folder:
+        results = find_results(folder)
+        assert {"random", "optimal", "smollm2-135m", "qwen-0.5b"} <= {result.player for result in results}
+        assert [problem for result in results for problem in problems(result)] == []
 
 
 def test_a_stale_table_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,12 +56,16 @@ def test_the_notebook_learns_and_shows_a_replay(tmp_path: Path) -> None:
     assert {"image/svg+xml", "image/png"} <= shown
 
 
-def test_the_notebook_for_a_gpu_runs_in_miniature(tmp_path: Path, tiny_model: Path) -> None:
+def run_gpu_notebook(model: Path, folder: Path) -> None:
     small = {"taught": 1, "updates": 2, "groups": 1, "group_size": 4, "selected_per_group": 2, "max_new_tokens": 32}
     small |= {"eval_every": 0, "test_episodes": 2}
-    text, shown = run_notebook("gpu.ipynb", tmp_path, MODEL=repr(str(tiny_model)), CHANGES=repr(small))
+    text, shown = run_notebook("gpu.ipynb", folder, MODEL=repr(str(model)), CHANGES=repr(small))
     assert re.search(r"^adapter +\d", text, re.MULTILINE)
     assert {"image/svg+xml", "image/png"} <= shown
+
+
+def test_the_notebook_for_a_gpu_runs_in_miniature(tmp_path: Path, tiny_model: Path) -> None:
+    run_gpu_notebook(tiny_model, tmp_path)
 
 
 def test_every_example_is_listed_and_run() -> None:
