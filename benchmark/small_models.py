@@ -1,13 +1,15 @@
-"""What small pretrained models do untrained on the paper's tasks: `python -m benchmark.small_models run [MODEL...]`.
+"""Small pretrained models on the paper's tasks, untrained and trained.
 
-Plays the suite `paper` with the models of tests/real in their own type, and the scripted references, in order of cost.
-Stored runs are not played again. The runs are archives in small_models/, as those of results/, with a table in README.md.
+`python -m benchmark.small_models run [MODEL...]` plays the suite `paper` with the models of tests/real in their own type, and
+with the scripted references, in order of cost. Stored runs are not played again. The results are archives in small_models/, as
+those of results/. `store RUN` keeps the small files of a finished `msgrpo train` there, without its adapter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmark import ended
@@ -17,7 +19,10 @@ from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.results import Result, find_results
 from msgrpo_hub.evaluation.tables import FAULTS, NONE, markdown, with_interval
 from msgrpo_hub.players import PlayerSettings
-from tests.real.models import GEMMA_TEMPLATE, SOURCES, real_model
+from msgrpo_hub.training.config import stored_config
+from msgrpo_hub.training.run_folder import RunFolder
+from msgrpo_hub.training.summary import read_summary
+from tests.real.models import SOURCES, real_model
 
 ARCHIVES = Path(__file__).with_name("small_models")
 SCRIPTED = ("silent", "random", "greedy", "planner", "optimal")
@@ -33,17 +38,34 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def main(arguments: list[str]) -> None:
     """Runs the command."""
-    if arguments[:1] != ["run"] or {*arguments[1:]} - SOURCES.keys():
-        raise UserError(f"expected `run`, and of {', '.join(SOURCES)} those to play")
-    with TemporaryDirectory() as temporary, unpacked(ARCHIVES) as folder:
-        template = Path(temporary) / "gemma.jinja"
-        template.write_bytes(GEMMA_TEMPLATE.read_bytes())
+    match arguments:
+        case ["run", *names] if {*names} <= SOURCES.keys():
+            run(names or [*SOURCES])
+        case ["store", folder]:
+            store(RunFolder(Path(folder)))
+        case _:
+            raise UserError(f"expected `run`, with some of {', '.join(SOURCES)}, or `store RUN`")
+
+
+def run(names: Sequence[str]) -> None:
+    """Plays what is not stored, and stores each task when it ends."""
+    with unpacked(ARCHIVES) as folder:
         evaluate(SCRIPTED, "paper", folder, on_task=lambda: pack(folder, ARCHIVES))
-        for way in WAYS.values():
-            for name in arguments[1:] or SOURCES:
-                chat_template = str(SOURCES[name].template or "")
-                settings = PlayerSettings(**way, chat_template=chat_template)
-                evaluate(str(real_model(name)), "paper", folder, settings=settings, on_task=lambda: pack(folder, ARCHIVES))
+        for way, name in product(WAYS.values(), names):
+            settings = PlayerSettings(**way, chat_template=str(SOURCES[name].template or ""))
+            evaluate(str(real_model(name)), "paper", folder, settings=settings, on_task=lambda: pack(folder, ARCHIVES))
+
+
+def store(run: RunFolder) -> None:
+    """Copies the small files of a finished run, with the name of its base in place of the path."""
+    model = stored_config(run.config).model
+    target = ARCHIVES / f"{Path(model).name}-{read_summary(run.summary)['game']}-seed{read_summary(run.summary)['seed']}"
+    target.mkdir(exist_ok=True)
+    for path in (run.config, run.metrics, run.summary, run.provenance, run.replay):
+        text = path.read_text(encoding="utf-8").replace(model, Path(model).name)
+        (target / path.name).write_text(text, encoding="utf-8")
+    for path in (run.test_episodes, run.curves):
+        (target / path.name).write_bytes(path.read_bytes())
 
 
 def way_of(result: Result) -> str:

@@ -1,10 +1,11 @@
-"""The quickstart sampling on vLLM, beside the same seeds with our own engine: success, and seconds of sampling.
+"""Training that samples on vLLM beside our own engine: success, and seconds of every update.
 
     msgrpo train --preset quickstart --seeds 0-2 --acting vllm:URL --output-dir VLLM
+    msgrpo train --preset quickstart --seeds 0-2 --acting vllm:URL --staleness 1 --output-dir AHEAD
     msgrpo train --preset quickstart --seeds 0-2 --output-dir ENGINE
-    python -m benchmark.throughput.vllm_quickstart OUTPUT.json VLLM ENGINE
+    python -m benchmark.throughput.vllm_quickstart OUTPUT.json VLLM AHEAD ENGINE
 
-Both may have further flags, the same ones. A stopped run counts with the updates that it made, without a final table.
+All may have further flags, the same ones. A stopped run counts with the updates that it made, without a final table.
 """
 
 from __future__ import annotations
@@ -12,19 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmark.experiments.differences import with_interval
 from benchmark.throughput.rows import machine
 from msgrpo_hub.training.config import preset
 from msgrpo_hub.training.summary import read_metrics
 
 LAST = 5
 """The number of last updates whose episodes are counted together."""
-ACTING = ("vllm", "engine")
 
 Run = dict[str, Any]
 
@@ -41,44 +39,27 @@ def read_run(folder: Path) -> Run:
         "changed": {name: value for name, value in config.items() if value != getattr(quickstart, name) and name != "seed"},
         "updates_of_run": config["updates"],
         "updates": len(metrics),
-        "success_of_updates": [round(line["success"], 3) for line in metrics],
+        "success_of_updates": [round(line["success"], 3) for line in metrics if "success" in line],
         **{name: [round(line[name], 2) for line in metrics] for name in ("seconds_acting", "seconds_training")},
         "hardware": provenance["hardware"],
         "versions": provenance["versions"],
     }
     if run["acting"] == "vllm":
-        run["largest_sampler_k3"] = max(line["sampler_k3"] for line in metrics)
+        run["largest_sampler_k3"] = max(line.get("sampler_k3", 0.0) for line in metrics)
     if (folder / "summary.json").exists():
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         run["test_episodes"] = summary["episodes"]
-        run |= {f"test_success_{name}": summary[name]["success"] for name in ("base", "adapter")}
+        run |= {f"test_success_{name}": summary[name]["success"] for name in ("base", "adapter") if name in summary}
     return run
 
 
-def table(runs: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: a row per seed, vLLM / our engine, up to the last update that both have.
-
-    If all runs have ended, a last row has the means of their final tables, with 95 % intervals over the seeds.
-    """
-    of = {(run["seed"], run["acting"]): run for run in runs}
-    seeds = sorted({run["seed"] for run in runs})
-    lines = []
-    tests = [[of[seed, acting].get("test_success_adapter") for acting in ACTING] for seed in seeds]
-    for seed, tested in zip(seeds, tests, strict=True):
-        pair = [of[seed, acting] for acting in ACTING]
-        both = min(run["updates"] for run in pair)
-        success = [f"{mean(run['success_of_updates'][:both][-LAST:]):.2f}" for run in pair]
-        test = ["–" if rate is None else f"{rate:.3f}" for rate in tested]
-        acting = [f"{median(run['seconds_acting'][:both]):.1f}" for run in pair]
-        minutes = [f"{sum(run['seconds_acting'][:both] + run['seconds_training'][:both]) / 60:.0f}" for run in pair]
-        pairs = [" / ".join(cells) for cells in (success, test, acting, minutes)]
-        lines.append([str(seed), f"{both} of {pair[0]['updates_of_run']}", *pairs, f"{pair[0]['largest_sampler_k3']:.1g}"])
-    if len(seeds) > 1 and all(None not in tested for tested in tests):
-        game = preset("quickstart").game
-        ends = [with_interval(of_acting, game=game) for of_acting in zip(*tests, strict=True)]
-        lines.append(["all", "", "", " / ".join(ends), "", "", ""])
-    head = ["seed", "updates", f"success in the last {LAST} updates", "success in the final table"]
-    return [*head, "seconds of acting, median", "minutes in all", "largest `sampler_k3`"], lines
+def row(run: Run) -> str:
+    """A run in one line."""
+    ahead = ", ahead" * run["changed"].get("staleness", 0)
+    seconds = [a + b for a, b in zip(run["seconds_acting"], run["seconds_training"], strict=True)]
+    figures = f"{run['updates']} updates, {median(seconds):.2f} s each, {median(run['seconds_acting']):.2f} s of it sampling"
+    last, test = mean(run["success_of_updates"][-LAST:]), run.get("test_success_adapter", "–")
+    return f"{run['acting']}{ahead}, seed {run['seed']}: {figures}; success {last:.2f} in the last {LAST}, {test} on test boards"
 
 
 def main() -> None:
@@ -90,8 +71,7 @@ def main() -> None:
     runs = [read_run(seed) for folder in options.folders for seed in sorted(folder.glob("seed-*"))]
     record = {"cores": machine()["cores"], "runs": runs}
     options.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for line in table(runs)[1]:
-        print(" | ".join(line))
+    print(*map(row, runs), sep="\n")
 
 
 if __name__ == "__main__":
