@@ -16,18 +16,21 @@ import game_tables
 import lake_tables
 import numpy as np
 
-from benchmark import formats
+from benchmark import formats, small_models
 from benchmark.experiments import experiment
 from benchmark.experiments.experiment import Row, read_rows, values_of
+from benchmark.small_models import ARCHIVES
 from benchmark.throughput import tables as throughput
 from benchmark.throughput import vllm
 from msgrpo_hub.evaluation.comparison import smallest_p
 from msgrpo_hub.evaluation.paired import SIZE, detectable
 from msgrpo_hub.evaluation.suites import load_suite
-from msgrpo_hub.evaluation.tables import markdown
+from msgrpo_hub.evaluation.tables import markdown, with_interval
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.training.presets import MACHINE, ORIGINS, PAPER_PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
+from msgrpo_hub.training.summary import read_metrics, read_summary
+from msgrpo_hub.training.summary import table as final_table
 from tests.real.cases import CASES, ENGINES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -217,22 +220,34 @@ def _result(test: Mapping[str, Any]) -> str:
     return f"{test.get('note', number)}{ties}"
 
 
-def first_trials() -> str:
-    """The first trials of training on real models: the first update, those that were validated, and later evaluations."""
+def small_model_runs() -> str:
+    """The stored runs of small models: success on validation boards while training, and on test boards after it."""
     rows = []
-    for line in (experiment.HERE / "cold_start.jsonl").read_text(encoding="utf-8").splitlines():
-        trial = json.loads(line)
-        model = re.search(r"--model MODELS/(\S+)", trial["command"])
-        first, *others = trial["updates"]
-        measured = [update for update in others if "validation_reward" in update] or others[-1:]
-        for update in (first, *measured, *trial.get("evaluated", [])):
-            figures = [("reward", "validation_reward"), ("unreadable_rate",), ("illegal_rate",), ("processor_seconds",)]
-            found = [next((update[name] for name in names if name in update), None) for names in figures]
-            shown = ["–" if value is None else f"{value:.{digits}f}" for value, digits in zip(found, (2, 2, 2, 0), strict=True)]
-            way = "SFT on optimal moves" if "teacher_success" in first else "rewards"
-            label = update["on"] if "on" in update else f"{update['update']:.0f}"
-            rows.append([model[1] if model else "", way, label, *shown])
-    return markdown(["model", "learns from", "update", "reward", "unparsed", "illegal", "processor seconds so far"], rows)
+    for folder in sorted(path.parent for path in ARCHIVES.glob("*/summary.json")):
+        summary, metrics = read_summary(folder / "summary.json"), read_metrics(folder / "metrics.jsonl")
+        curve = [f"{line['validation_success']:.2f}" for line in metrics if "validation_success" in line]
+        tests = [
+            with_interval({"mean": row["success"]} | dict(zip(("low", "high"), row["success_interval"], strict=True)))
+            for row in (summary["base"], summary["adapter"])
+        ]
+        hours = sum(line.get("processor_seconds", 0.0) for line in metrics) / 3600
+        updates = f"{summary['config']['taught']} SFT, {len(metrics) - summary['config']['taught']} rewards"
+        rows.append([summary["config"]["model"], updates, ", ".join(curve), *tests, f"{hours:.1f}"])
+    head = [
+        "base",
+        "updates",
+        "success on 30 validation boards, every 10 updates",
+        "on test boards before",
+        "after",
+        "processor hours",
+    ]
+    return markdown(head, rows)
+
+
+def small_model_run() -> str:
+    """The final table of the stored run of Qwen."""
+    [path] = ARCHIVES.glob("qwen-0.5b-*/summary.json")
+    return f"```\n{final_table(read_summary(path))}\n```"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -246,7 +261,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "answers": answers,
     "vllm-decoding": decoding,
     "real-models": real_models,
-    "first-trials": first_trials,
+    "small-models": small_models.table,
+    "small-model-run": small_model_run,
+    "small-model-runs": small_model_runs,
     **throughput.TABLES,
 }
 """Name of a table → its Markdown."""
