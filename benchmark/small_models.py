@@ -60,7 +60,7 @@ def store(run: RunFolder) -> None:
     """Copies the small files of a finished run, with the name of its base in place of the path."""
     model = stored_config(run.config).model
     target = ARCHIVES / f"{Path(model).name}-{read_summary(run.summary)['game']}-seed{read_summary(run.summary)['seed']}"
-    target.mkdir(exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     for path in (run.config, run.metrics, run.summary, run.provenance, run.replay):
         text = path.read_text(encoding="utf-8").replace(model, Path(model).name)
         (target / path.name).write_text(text, encoding="utf-8")
