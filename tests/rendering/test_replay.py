@@ -129,13 +129,6 @@ def test_hostile_replies_and_titles_stay_text() -> None:
     assert max(len(line.text or "") for line in ElementTree.fromstring(text).iter(f"{SVG}text")) <= 50
 
 
-def test_only_episodes_of_one_seed_stand_side_by_side() -> None:
-    game = make_game(LAKE)
-    for titled in ([("a", play(LAKE, seed=1)[0]), ("b", play(LAKE, seed=2)[0])], []):
-        with pytest.raises(ValueError, match="same seed"):
-            replay_svg(game, titled)
-
-
 @pytest.mark.parametrize("variant", ["reflected", "rotated", "permuted-actions", "compass"])
 def test_a_variant_is_drawn_as_it_is_shown(variant: str) -> None:
     game = make_game(f"Snake-Solo-v1:{variant}")

@@ -70,13 +70,6 @@ def test_a_name_that_no_layer_has_is_refused_with_the_names_of_the_layers(target
         new_lora(of_family("llama"), targets, r=2)
 
 
-@pytest.mark.parametrize(("rslora", "scale"), [(False, 8 / 4), (True, 8 / 2)])
-def test_rank_stabilised_lora_divides_alpha_by_the_root_of_the_rank(config: TrainConfig, rslora: bool, scale: float) -> None:
-    model = trainer_of(replace(config, lora_rank=4, lora_alpha=8, rslora=rslora)).model
-    assert {layer.scaling["default"] for layer in model.modules() if hasattr(layer, "lora_A")} == {scale}
-    assert model.peft_config["default"].use_rslora == rslora
-
-
 def test_without_dropout_an_update_leaves_torchs_generator_alone(config: TrainConfig) -> None:
     """Own credits, samplers and callbacks may use it, and every update would restart its stream."""
     trainer, before = trainer_of(config), torch.manual_seed(7).get_state()
