@@ -40,6 +40,7 @@ def dry_run(config: TrainConfig, output_dir: Path, acting: str = "engine", *, re
         folder.check(fixed_fields(config), resume)
     name, revision = split_revision(config.model, None)
     listing = list_files(located(name), revision)
+    machine.check_base(config.model, is_adapter=listing.is_adapter)
     weights = sum(listing.sizes[file] for file in listing.weights())
     agent, games = load_agent(config, None), {name: make_game(name) for name in parse_games(config.game)}
     trained = sum(p.numel() for p in agent.model.parameters() if p.requires_grad)
@@ -50,7 +51,7 @@ def dry_run(config: TrainConfig, output_dir: Path, acting: str = "engine", *, re
     memory = machine.memory_needed(agent, games.values(), config, device, processes * sharded, samples=samples)
     prompts = agent.encode(longest_prompts(games.values(), format_of(agent)))
     return {
-        "model": listing.source,
+        "model": name,
         "commit": listing.commit,
         "weights_bytes": weights,
         "parameters": parameters,

@@ -259,9 +259,7 @@ def pin_sources(config: TrainConfig, began: Mapping[str, Any]) -> tuple[TrainCon
     the hash of its content. Raises `UserError` if a source is missing, of the wrong kind, or changed since the run started.
     """
     sources = resolve(config.model)
-    if sources.adapter:
-        remedy = f"expected a base model; to train an adapter further, give its base, and --init-adapter {config.model}"
-        raise UserError(f"model = {config.model!r} is a LoRA adapter: {remedy}")
+    check_base(config.model, is_adapter=bool(sources.adapter))
     found = dict.fromkeys(_COMMITS, ("", "")) | {"model": (sources.base, sources.base_commit)}
     if config.init_adapter:
         name, revision = split_revision(config.init_adapter, None)
@@ -280,6 +278,13 @@ def pin_sources(config: TrainConfig, began: Mapping[str, Any]) -> tuple[TrainCon
             raise UserError(f"{field} = {given!r} has changed since the run began: put it back, or name another --output-dir")
         record[_COMMITS[field]] = now
     return replace(config, **names), record
+
+
+def check_base(model: str, *, is_adapter: bool) -> None:
+    """Raises `UserError` if the model to train is an adapter."""
+    if is_adapter:
+        remedy = f"expected a base model; to train an adapter further, give its base, and --init-adapter {model}"
+        raise UserError(f"model = {model!r} is a LoRA adapter: {remedy}")
 
 
 def choose_threads(wanted: int, began: Mapping[str, Any], parameters: int) -> None:
