@@ -85,7 +85,11 @@ def table() -> str:
             summary = result.summary
             faults = " / ".join(f"{summary[f'{name}_rate']:.0%}" for name in ("unreadable", "truncated", "illegal"))
             tokens = NONE if summary["reply_tokens"] is None else f"{summary['reply_tokens'] / summary['episodes']:.0f}"
-            cells = [result.player, way_of(result) or NONE, *(with_interval(summary[name]) for name in ("reward", "success"))]
+            cells = [
+                result.player.removeprefix("folder:"),
+                way_of(result) or NONE,
+                *(with_interval(summary[name]) for name in ("reward", "success")),
+            ]
             lines.append([task.removesuffix("-v1"), *cells, faults, tokens])
     return markdown(["task", "player", "replies", "reward", "success", FAULTS, "tokens of an episode"], lines)
 

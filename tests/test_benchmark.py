@@ -80,7 +80,7 @@ def test_the_stored_runs_of_models_replay_to_the_bit(player: str, stored: list[R
 def test_the_stored_runs_of_small_models_replay() -> None:
     with unpacked(ARCHIVES) as folder:
         results = find_results(folder)
-        assert {"random", "optimal", "smollm2-135m", "qwen-0.5b"} <= {result.player for result in results}
+        assert {"random", "optimal", "folder:smollm2-135m", "folder:qwen-0.5b"} <= {result.player for result in results}
         assert [problem for result in results for problem in problems(result)] == []
 
 
