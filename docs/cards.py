@@ -1,4 +1,4 @@
-"""The example cards, and the README's table of their run: `python docs/cards.py` makes them from stored files.
+"""The example cards, and the tour's table of their run: `python docs/cards.py` makes them from stored files.
 
 `python docs/cards.py RUN` first stores another run, a finished one of `msgrpo train --preset quickstart` whose adapter is the
 built-in `lake`, and plays the episodes of the other cards again. A test compares the pages with the stored run.
@@ -40,7 +40,7 @@ from msgrpo_hub.training.run_folder import RunFolder
 from msgrpo_hub.training.summary import read_summary
 
 ROOT = Path(__file__).resolve().parents[1]
-EXAMPLES = ROOT / "model_cards" / "examples"
+EXAMPLES, TOUR = ROOT / "model_cards" / "examples", ROOT / "docs" / "guide" / "quickstart.md"
 RUN, PLAYED = RunFolder(EXAMPLES / "adapter"), EXAMPLES / "results" / "results"
 """The stored run, without its weights, and the stored evaluations."""
 
@@ -78,7 +78,7 @@ def rendered() -> dict[Path, str]:
         EXAMPLES / "rollouts" / "README.md": rollouts,
         EXAMPLES / "rollouts" / "replay.svg": episodes,
         ROOT / "docs" / "replay-snake.svg": scripted("Snake-Solo-v1", ("random-safe", "greedy")),
-        ROOT / "README.md": with_end((ROOT / "README.md").read_text(encoding="utf-8")),
+        TOUR: with_end(TOUR.read_text(encoding="utf-8")),
     }
 
 

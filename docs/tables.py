@@ -30,10 +30,10 @@ from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable
 from msgrpo_hub.training.presets import MACHINE, ORIGINS, PAPER_PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 from msgrpo_hub.training.summary import read_metrics, read_summary
-from msgrpo_hub.training.summary import table as final_table
 from tests.real.cases import CASES, ENGINES
 
 ROOT = Path(__file__).resolve().parents[1]
+LAKE_RUN = ROOT / "model_cards" / "examples" / "adapter"
 PAGES = (
     "README.md",
     *(f"docs/guide/{page}.md" for page in ("paper", "claims", "games", "lakes", "results", "real-models", "sizing")),
@@ -226,10 +226,7 @@ def small_model_runs() -> str:
     for folder in sorted(path.parent for path in ARCHIVES.glob("*/summary.json")):
         summary, metrics = read_summary(folder / "summary.json"), read_metrics(folder / "metrics.jsonl")
         curve = [f"{line['validation_success']:.2f}" for line in metrics if "validation_success" in line]
-        tests = [
-            with_interval({"mean": row["success"]} | dict(zip(("low", "high"), row["success_interval"], strict=True)))
-            for row in (summary["base"], summary["adapter"])
-        ]
+        tests = [_success(summary[name]) for name in ("base", "adapter")]
         hours = sum(line.get("processor_seconds", 0.0) for line in metrics) / 3600
         updates = f"{summary['config']['taught']} SFT, {len(metrics) - summary['config']['taught']} rewards"
         rows.append([summary["config"]["model"], updates, ", ".join(curve), *tests, f"{hours:.1f}"])
@@ -244,10 +241,19 @@ def small_model_runs() -> str:
     return markdown(head, rows)
 
 
-def small_model_run() -> str:
-    """The final table of the stored run of Qwen."""
-    [path] = ARCHIVES.glob("qwen-0.5b-*/summary.json")
-    return f"```\n{final_table(read_summary(path))}\n```"
+def trained() -> str:
+    """Success before and after training on the dry lake, of the stored runs of small models and of the built-in `lake`."""
+    rows = []
+    for folder in (*sorted(path.parent for path in ARCHIVES.glob("*-FrozenLake-NotSlippery-v1-*/summary.json")), LAKE_RUN):
+        summary, metrics = read_summary(folder / "summary.json"), read_metrics(folder / "metrics.jsonl")
+        players = (summary[name] for name in ("random", "base", "adapter", "optimal"))
+        hours = sum(line["processor_seconds"] for line in metrics) / 3600
+        rows.append([summary["config"]["model"], str(summary["episodes"]), *(_success(row) for row in players), f"{hours:.2g}"])
+    return markdown(["base", "test episodes", "random", "base", "**adapter**", "optimal", "hours of training on one core"], rows)
+
+
+def _success(row: Mapping[str, Any]) -> str:
+    return with_interval({"mean": row["success"]} | dict(zip(("low", "high"), row["success_interval"], strict=True)))
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -262,7 +268,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "vllm-decoding": decoding,
     "real-models": real_models,
     "small-models": small_models.table,
-    "small-model-run": small_model_run,
+    "trained": trained,
     "small-model-runs": small_model_runs,
     **throughput.TABLES,
 }
