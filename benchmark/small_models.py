@@ -78,19 +78,14 @@ def way_of(result: Result) -> str:
 def table() -> str:
     """A row for each player and way of playing on each task."""
     with unpacked(ARCHIVES) as folder:
-        results = [result for result in find_results(folder) if result.complete]
+        results = sorted(find_results(folder), key=lambda r: (r.task, -r.summary["reward"]["mean"]))
     lines = []
-    for task in dict.fromkeys(result.task for result in results):
-        for result in sorted((r for r in results if r.task == task), key=lambda r: -r.summary["reward"]["mean"]):
-            summary = result.summary
-            faults = " / ".join(f"{summary[f'{name}_rate']:.0%}" for name in ("unreadable", "truncated", "illegal"))
-            tokens = NONE if summary["reply_tokens"] is None else f"{summary['reply_tokens'] / summary['episodes']:.0f}"
-            cells = [
-                result.player.removeprefix("folder:"),
-                way_of(result) or NONE,
-                *(with_interval(summary[name]) for name in ("reward", "success")),
-            ]
-            lines.append([task.removesuffix("-v1"), *cells, faults, tokens])
+    for result in results:
+        summary = result.summary
+        faults = " / ".join(f"{summary[f'{name}_rate']:.0%}" for name in ("unreadable", "truncated", "illegal"))
+        tokens = NONE if summary["reply_tokens"] is None else f"{summary['reply_tokens'] / summary['episodes']:.0f}"
+        names = [result.task.removesuffix("-v1"), result.player.removeprefix("folder:"), way_of(result) or NONE]
+        lines.append([*names, *(with_interval(summary[name]) for name in ("reward", "success")), faults, tokens])
     return markdown(["task", "player", "replies", "reward", "success", FAULTS, "tokens of an episode"], lines)
 
 
