@@ -205,7 +205,7 @@ class Huge(bytes):
 
 
 @pytest.mark.parametrize(
-    ("name", "limit"), [(MODEL, 64 * 10**9), ("tokenizer.json", 64 * 10**6), (TEMPLATE, 10**6), (CONFIG, 10**6)]
+    ("name", "limit"), [(MODEL, 160 * 10**9), ("tokenizer.json", 64 * 10**6), (TEMPLATE, 10**6), (CONFIG, 10**6)]
 )
 def test_an_oversized_file_is_not_downloaded(loopback: Loopback, sound_base: Files, name: str, limit: int) -> None:
     repo = put_here(loopback, sound_base)
