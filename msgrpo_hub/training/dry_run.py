@@ -14,12 +14,11 @@ from msgrpo_hub.downloads.names import located, split_revision
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.devices import choose_device, free_memory, gpu
 from msgrpo_hub.models.token_tree import common_prefix
-from msgrpo_hub.models.vllm_server import parse_servers
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.training import machine
 from msgrpo_hub.training.adapter import load_agent
 from msgrpo_hub.training.config import TrainConfig, fixed_fields, parse_games
-from msgrpo_hub.training.run import check_sharded
+from msgrpo_hub.training.run import check_sharded, servers_of
 from msgrpo_hub.training.run_folder import RunFolder
 
 
@@ -31,7 +30,7 @@ def dry_run(config: TrainConfig, output_dir: Path, acting: str = "engine", *, re
     Returns plain data; `memory` is in bytes by part, for each process.
     Raises `UserError` for what `train` refuses before it loads weights.
     """
-    servers = parse_servers(acting) if acting != "engine" else []
+    servers = servers_of(config, acting)
     sharded, processes = machine.sharding() is not None, get_int_from_env(machine.LAUNCHED, 1)
     if sharded:
         check_sharded(config, acting)
@@ -85,7 +84,7 @@ def plan_text(plan: dict[str, Any]) -> str:
     taught = f", the first {config['taught']} by SFT" if config["taught"] else ""
     each = " in each process" if plan["processes"] > 1 else ""
     if free is not None:
-        fits = "it fits" if sum(plan["memory"].values()) <= free else "it does not fit, take 4 bits, a smaller base or FSDP"
+        fits = "it fits" if sum(plan["memory"].values()) <= free else "it does not fit; take 4 bits, a smaller base or FSDP"
         fits = f"{free / 1e9:.1f} GB are free here: {fits}"
     rows = {
         "base": f"{plan['model']}{at}, {plan['parameters'] / 1e6:,.0f} M parameters, {plan['weights_bytes'] / 1e9:.1f} GB",

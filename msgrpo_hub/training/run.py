@@ -30,7 +30,7 @@ from msgrpo_hub.evaluation.runner import progress
 from msgrpo_hub.fields import check
 from msgrpo_hub.games import distinct_boards, episode_seed
 from msgrpo_hub.models.devices import on_threads
-from msgrpo_hub.models.vllm_server import parse_servers
+from msgrpo_hub.models.vllm_server import VllmServer, parse_servers
 from msgrpo_hub.players.sample_play import longest_prompts
 from msgrpo_hub.rendering.charts import plot_curves
 from msgrpo_hub.rendering.replay_svg import replay_svg, write_videos
@@ -89,11 +89,8 @@ def train(
     check("output_dir", output_dir, str | Path)
     folder = RunFolder(Path(output_dir))
     make_actor: MakeActor = EngineActor
-    if acting != "engine":
-        make_actor = partial(VllmActor, servers=parse_servers(acting), folder=folder.acting)
-    elif config.staleness:
-        remedy = "expected vLLM servers, which sample while the trainer learns: add --acting vllm:URL, or use --staleness 0"
-        raise UserError(f"staleness = 1 with acting = 'engine': {remedy}")
+    if servers := servers_of(config, acting):
+        make_actor = partial(VllmActor, servers=servers, folder=folder.acting)
     made = [path for path in (folder.path, *folder.path.parents) if not exists(path)]
     accelerator = machine.make_accelerator(config.device, config.report_to, folder.path)
     main = accelerator.is_main_process
@@ -182,6 +179,16 @@ def train(
         for callback in called:
             callback.on_end(summary)
         return summary
+
+
+def servers_of(config: TrainConfig, acting: str) -> list[VllmServer]:
+    """The servers that sample; none for `engine`. Raises `UserError` for another text, and for staleness without servers."""
+    if acting != "engine":
+        return parse_servers(acting)
+    if config.staleness:
+        remedy = "expected vLLM servers, which sample while the trainer learns: add --acting vllm:URL, or use --staleness 0"
+        raise UserError(f"staleness = 1 with acting = 'engine': {remedy}")
+    return []
 
 
 def check_sharded(config: TrainConfig, acting: str) -> None:

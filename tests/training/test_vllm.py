@@ -24,6 +24,7 @@ from msgrpo_hub.rollout import play_episodes, replayed_states
 from msgrpo_hub.training import TrainConfig, train
 from msgrpo_hub.training.acting import EngineActor, VllmActor
 from msgrpo_hub.training.batch import Pack
+from msgrpo_hub.training.dry_run import dry_run
 from msgrpo_hub.training.summary import read_metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.vllm_loopback import Answered, VllmLoopback, error
@@ -60,9 +61,7 @@ def replies_of(groups: Sequence[Group]) -> list[Completion]:
 def log_probs_of(trainer: Trainer, prompt: tuple[int, ...], reply: tuple[int, ...]) -> list[float]:
     """The trainer's, by a plain forward without trees and caches."""
     with torch.no_grad():
-        batch, _ = token_batch([[(prompt, reply)]], 0)
-        scores: list[float] = token_log_probs(trainer.model, batch, 1.25, tree=False).tolist()
-    return scores
+        return [*token_log_probs(trainer.model, token_batch([[(prompt, reply)]], 0)[0], 1.25, tree=False).tolist()]
 
 
 def assert_all_of_this_version(trainer: Trainer, groups: Sequence[Group]) -> None:
@@ -227,8 +226,9 @@ def test_a_stale_update_has_the_gradient_of_the_ratio_to_the_weights_that_played
 
 
 def test_staleness_without_servers_is_refused_before_anything_is_loaded(config: TrainConfig, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^staleness = 1 with acting = 'engine': expected vLLM .* add --acting vllm:URL"):
-        train(replace(config, model="no/such", staleness=1), tmp_path / "run", show_progress=False)
+    for start in (train, dry_run):
+        with pytest.raises(UserError, match=r"^staleness = 1 with acting = 'engine': expected vLLM .* add --acting vllm:URL"):
+            start(replace(config, model="no/such", staleness=1), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
