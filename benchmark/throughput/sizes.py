@@ -52,8 +52,8 @@ FSDP = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n"
 PRESET = "paper-snake"
 
 
-def write_shape(size: str, folder: Path) -> None:
-    """A model of this size: configuration, tokenizer, and an empty file as large as the weights in bfloat16."""
+def write_shape(size: str, folder: Path, tokenizer: Path) -> None:
+    """A model of this size: configuration, a model's tokenizer, and an empty file as large as the weights in bfloat16."""
     hidden, inner, layers, heads, groups = SHAPES[size]
     tied, large = hidden < 3000, hidden > 3000
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
@@ -65,22 +65,26 @@ def write_shape(size: str, folder: Path) -> None:
     config = Qwen2Config(**settings, max_position_embeddings=32768, dtype="bfloat16", architectures=["Qwen2ForCausalLM"])
     width = hidden // heads
     linear = layers * hidden * (2 * hidden + 2 * groups * width + 3 * inner)
-    shutil.copytree(real_model("qwen-0.5b"), folder, ignore=shutil.ignore_patterns("*.safetensors", "ORIGIN.json"))
+    shutil.copytree(tokenizer, folder, ignore=shutil.ignore_patterns("*.safetensors", "ORIGIN.json"))
     config.save_pretrained(folder)
     with (folder / "model.safetensors").open("wb") as file:
         file.truncate(2 * (linear + hidden * vocabulary * (1 if tied else 2)))
 
 
+def arguments(flags: str, folder: Path) -> list[str]:
+    """Those of a row's `msgrpo`."""
+    given = f"--preset {PRESET} --model {folder} {flags} --device cuda --output-dir {folder}-run"
+    return shlex.split(f"train {given} --dry-run --json")
+
+
 def plan(size: str, flags: str, processes: int, folder: Path) -> dict[str, Any]:
     """The dry run of a row's command."""
-    train = (
-        f"-m msgrpo_hub train --preset {PRESET} --model {folder} {flags} --device cuda --output-dir {folder}-run --dry-run --json"
-    )
-    launcher = sys.executable
+    launcher = [sys.executable]
     if processes:
         (fsdp := folder.with_suffix(".yaml")).write_text(f"{FSDP}num_processes: {processes}\n", encoding="utf-8")
-        launcher = f"{sys.executable} -m accelerate.commands.accelerate_cli launch --config_file {fsdp}"
-    done = subprocess.run(shlex.split(f"{launcher} {train}"), capture_output=True, text=True, check=False)
+        launcher += ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", str(fsdp)]
+    command = [*launcher, "-m", "msgrpo_hub", *arguments(flags, folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{size} {flags}: {done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
@@ -99,7 +103,7 @@ def main() -> None:
     rows = []
     with TemporaryDirectory() as temporary:
         for number, (size, flags, processes) in enumerate(ROWS):
-            write_shape(size, folder := Path(temporary) / f"{size}-{number}")
+            write_shape(size, folder := Path(temporary) / f"{size}-{number}", real_model("qwen-0.5b"))
             found = plan(size, flags, processes, folder)
             tokens = found["shared_prefix"] + selected * (
                 found["longest_prompt"] - found["shared_prefix"] + config.max_new_tokens

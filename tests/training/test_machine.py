@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,9 @@ import torch
 from torch import nn
 from transformers import AutoTokenizer
 
+from benchmark.throughput.sizes import ROWS, arguments, write_shape
+from benchmark.throughput.tables import record
+from msgrpo_hub.cli import main
 from msgrpo_hub.episode import Step
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import weights
@@ -22,6 +26,7 @@ from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import TrainConfig, machine, train
 from msgrpo_hub.training.dry_run import dry_run, plan_text
 from msgrpo_hub.training.machine import memory_needed, token_budget
+from tests.real.models import real_model
 from tests.tiny import adapted, save_model, tiny_model
 from tests.training.conftest import TWO
 from tests.training.runs import metrics, summary_of, trainer_of, updates_safe
@@ -128,10 +133,29 @@ def test_a_dry_run_plans_for_4_bits_and_shards(config: TrainConfig, tmp_path: Pa
     plan = dry_run(replace(served, device="cuda", load_in_4bit=True), tmp_path / "run", url)
     assert plan["memory"]["weights"] == 2 * (frozen - linear) + linear * 4.5 / 8
     assert (plan["memory"]["program"], plan["memory_free"], "sampling" in str(plan["memory"])) == (0, None, False)
-    for name, value in {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "WORLD_SIZE": "8"}.items():
-        monkeypatch.setenv(name, value)
+    launched_by_fsdp(monkeypatch, 8)
     sharded = dry_run(served, tmp_path / "run", url)["memory"]["weights"]
     assert sharded == 2 * frozen * (1 / 8 + 2 / model.config.num_hidden_layers)
+
+
+def launched_by_fsdp(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    for name, value in {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "WORLD_SIZE": str(processes)}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(ROWS)))
+def test_each_command_of_the_table_of_sizes_is_accepted_and_needs_its_memory(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (size, flags, processes), row = ROWS[number], record("sizes")["rows"][number]
+    write_shape(size, folder := tmp_path / size, real_model("smollm2-135m"))
+    if processes:
+        launched_by_fsdp(monkeypatch, processes)
+    main(arguments(flags, folder))
+    memory = json.loads(capsys.readouterr().out)["memory"]
+    assert sum(memory.values()) == pytest.approx(sum(row["memory"].values()), rel=0.05)  # the prompts have other tokens
+    assert (size, flags, processes) == (row["base"], row["flags"], row["processes"])
 
 
 ALONE = TWO.replace("os.fork()", "int(sys.argv.pop())").replace(
