@@ -107,12 +107,8 @@ class Checkpoints(BaseCallback):
         """Exports the network if it is the best so far, then replaces the checkpoint atomically."""
         model: Any = self.model
         reward = validation_reward(model, self.game_id)
-        print(
-            f"{self.game_id}: {self.num_timesteps} steps, {time.monotonic() - self.started:.0f} s, "
-            f"validation reward {reward:.3f} (best before: {self.best:.3f})",
-            file=sys.stderr,
-            flush=True,
-        )
+        so_far = f"{self.game_id}: {self.num_timesteps} steps, {time.monotonic() - self.started:.0f} s"
+        print(f"{so_far}, validation reward {reward:.3f} (best before: {self.best:.3f})", file=sys.stderr, flush=True)
         if reward > self.best:
             self.best = reward
             metadata = {
@@ -151,10 +147,8 @@ def train_dqn(game_id: str, folder: Path, steps: int, seed: int, every: int = CH
     model: Any
     if saved.exists():
         model = DQN.load(saved, env=environments(game_id), device="cpu")
-        if model.seed_of_run != seed:
-            raise UserError(
-                f"{str(saved)!r} has seed {model.seed_of_run}, not {seed}: give --seed {model.seed_of_run}, or delete it"
-            )
+        if (own := model.seed_of_run) != seed:
+            raise UserError(f"{str(saved)!r} has seed {own}, not {seed}: give --seed {own}, or delete it")
         best = model.best_reward
         model.set_random_seed(seed + model.num_timesteps)  # avoids repeating the same boards
         model.learning_starts = model.num_timesteps + WARM_UP

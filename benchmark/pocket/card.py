@@ -12,17 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmark.pocket.tasks import (
-    GameVariant,
-    PretrainingTask,
-    about_the_board,
-    about_the_rules,
-    instructions,
-    lookups,
-    play,
-    random_state,
-    random_variant,
-)
+from benchmark.pocket import tasks
+from benchmark.pocket.tasks import GameVariant, PretrainingTask, random_state, random_variant
 from msgrpo_hub.agent.policy import Policy, Prompt, ScriptedPolicy
 from msgrpo_hub.agent.prompt_formats import USER_TEXT
 from msgrpo_hub.episode import Episode
@@ -55,11 +46,11 @@ def ask(model: LanguageModel, variants: list[GameVariant], seed: int = PROBE_SEE
         state = random_state(variant.game, rng)
         observation = variant.game.observe(state)
         for task in (
-            play(variant, state),
-            *about_the_board(variant, state, rng),
-            *about_the_rules(variant, rng),
-            *lookups(variant, state, rng),
-            *instructions(variant, state, rng),
+            tasks.play(variant, state),
+            *tasks.about_the_board(variant, state, rng),
+            *tasks.about_the_rules(variant, rng),
+            *tasks.lookups(variant, state, rng),
+            *tasks.instructions(variant, state, rng),
         ):
             contents = (("system", variant.system), ("user", USER_TEXT.format(observation, task.request)))
             questions.append((task, Prompt(contents, observation, variant.game, state)))

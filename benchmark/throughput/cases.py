@@ -33,27 +33,16 @@ LAKE, SNAKE, PAPER = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1", "Snake-Standa
 PRESETS = {LAKE: "quickstart", SNAKE: "quickstart-snake", PAPER: "paper-snake"}
 
 _QWEN = {"vocab_size": 151936, "max_position_embeddings": 32768, "tie_word_embeddings": True, "rope_theta": 1e6}
+_SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {
         **{"vocab_size": 2048, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
         **{"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True},
     },
-    "qwen2.5-0.5b": {
-        **_QWEN,
-        **{"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
-        **{"num_attention_heads": 14, "num_key_value_heads": 2},
-    },
-    "qwen2.5-1.5b": {
-        **_QWEN,
-        **{"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28},
-        **{"num_attention_heads": 12, "num_key_value_heads": 2},
-    },
-    "qwen2.5-3b": {
-        **_QWEN,
-        **{"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36},
-        **{"num_attention_heads": 16, "num_key_value_heads": 2},
-    },
+    "qwen2.5-0.5b": _QWEN | dict(zip(_SIZES, (896, 4864, 24, 14, 2), strict=True)),
+    "qwen2.5-1.5b": _QWEN | dict(zip(_SIZES, (1536, 8960, 28, 12, 2), strict=True)),
+    "qwen2.5-3b": _QWEN | dict(zip(_SIZES, (2048, 11008, 36, 16, 2), strict=True)),
 }
 """Name → configuration of Qwen2; Qwen2.5's are as published."""
 

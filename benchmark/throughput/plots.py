@@ -89,9 +89,8 @@ def draw_stages(record: dict[str, Any]) -> Figure:
     left = [0.0] * len(cases)
     for number, stage in enumerate(stages):
         shares = [case["stages"].get(stage, 0.0) / case["seconds"] for case in cases]
-        axis.barh(
-            range(len(cases)), shares, left=left, color=GREY if stage == "other" else shades[number], label=stage, height=0.6
-        )
+        colour = GREY if stage == "other" else shades[number]
+        axis.barh(range(len(cases)), shares, left=left, color=colour, label=stage, height=0.6)
         left = [before + share for before, share in zip(left, shares, strict=True)]
     axis.set_yticks(range(len(cases)), [f"{case['label']}\n{case['seconds']:.2f} s" for case in cases], fontsize=8)
     axis.invert_yaxis()
