@@ -80,7 +80,7 @@ def test_a_plus_in_a_path_belongs_to_the_path(place: Path, tmp_path: Path, monke
     [
         ("optimall", "unknown player 'optimall': did you mean 'optimal'"),
         ("pockett", "unknown player 'pockett': did you mean 'pocket'"),
-        ("@/none", "no model in the folder '@/none'"),
+        ("@/none", "no model in the folder '@/none': expected config.json"),
         ("pocket+@/none", "no model in the folder '@/none'"),
         ("@/none+pocket", "no model in the folder '@/none'"),
         ("@/models", "no model in the folder '@/models'"),
