@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors import safe_open
 
@@ -12,14 +11,12 @@ from msgrpo_hub.evaluation import evaluate
 from msgrpo_hub.evaluation.suites import Suite, hash_of
 from msgrpo_hub.evaluation.tables import board_note, markdown_table, results_table
 from msgrpo_hub.games import GAMES, distinct_boards, episode_seed
-from msgrpo_hub.games.frozen_lake import FrozenLake, LakeState
 from msgrpo_hub.games.seeds import Split
 from msgrpo_hub.rendering.report import report_page
+from tests.games.test_splits import OneLake
 
 ROOT = Path(__file__).parents[1]
 LAKE = "FrozenLake-NotSlippery-v1"
-
-
 BOARDS = {(50, "validation"): 31, (50, "test"): 36, (200, "test"): 75, (1000, "test"): 159}
 """(episodes, split) → different boards of the dry lake."""
 
@@ -40,13 +37,8 @@ def test_tables_say_on_how_many_boards_a_task_was_played(tmp_path: Path) -> None
     assert board_note(results[0]) == ""
 
 
-class Single(FrozenLake):
-    def initial_state(self, rng: np.random.Generator) -> LakeState:  # noqa: ARG002
-        return LakeState(self.size, ((1, 1),))
-
-
 def test_a_game_with_a_single_board_says_that_training_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(GAMES, "Single-v1", Single("Single-v1"))
+    monkeypatch.setitem(GAMES, "Single-v1", OneLake("Single-v1"))
     [result] = evaluate("random", Suite(name="mine", tasks=("Single-v1",), episodes=3), tmp_path)
     assert "3 test episodes on 1 board " in results_table([result])
     assert "The game has too few boards to divide: training has the same." in results_table([result])

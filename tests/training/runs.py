@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate import Accelerator
 from torch import Tensor
 
+from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import Callback, TrainConfig
 from msgrpo_hub.training.callbacks import Update
@@ -67,6 +68,10 @@ class Stop(Callback):
 
 def trainer_of(config: TrainConfig) -> Trainer:
     return Trainer(config, Accelerator(cpu=True))
+
+
+def replies_of(groups: Sequence[Group]) -> list[Completion]:
+    return [step.completion for group in groups for episode in group.episodes for step in episode.steps]
 
 
 def learn(trainer: Trainer, selected: Sequence[SelectedEpisode], index: int) -> Metrics:

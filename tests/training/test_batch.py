@@ -17,12 +17,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from msgrpo_hub.episode import Completion, Episode, Step
+from msgrpo_hub.episode import Completion, Step
 from msgrpo_hub.models import log_probs
 from msgrpo_hub.models.log_probs import token_log_probs
 from msgrpo_hub.models.token_tree import build_tree
 from msgrpo_hub.msgrpo import LOSS_NORMALISATIONS, SelectedEpisode, policy_loss
 from msgrpo_hub.training.batch import Pack, StepSample, pack, signed_sums, to_samples
+from tests.test_msgrpo import episode_of
 from tests.tiny import adapted, tiny_model
 
 pytestmark = pytest.mark.lowest
@@ -35,10 +36,6 @@ Ids = tuple[int, ...]
 def step_of(prompt: Ids, reply: Ids, scores: Sequence[float] = ()) -> Step:
     completion = Completion(text="", prompt_ids=prompt, token_ids=reply, log_probs=tuple(scores) or (0.0,) * len(reply))
     return Step(observation="", completion=completion, action="Up", status="ok", legal=True, reward=0.0)
-
-
-def episode_of(*steps: Step, member: int = 0) -> Episode:
-    return Episode(game_id="g", seed=0, member=member, steps=steps, terminated=True, truncated=False, success=False)
 
 
 def sample_of(prompt: Ids, reply: Ids) -> StepSample:
@@ -231,7 +228,7 @@ def scored(model: PeftModel, packed: Pack) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("size", [1, 3, 7])
-def test_logits_in_chunks_change_neither_log_probs_nor_gradient(
+def test_logits_in_chunks_change_no_log_prob_and_no_gradient(
     model: PeftModel, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = some_pack()

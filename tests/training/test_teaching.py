@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 from msgrpo_hub.agent.prompt_formats import PROMPT_FORMATS, THINK_ACTION, PromptFormat
-from msgrpo_hub.episode import Completion, Group
+from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.games.board import inside, neighbour
@@ -23,7 +22,7 @@ from msgrpo_hub.training.machine import pin_sources
 from msgrpo_hub.training.sft import ReplyData, read_chats, with_move
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.engines import computed_rows
-from tests.training.runs import WEIGHTS, Stop, metrics, trainer_of
+from tests.training.runs import WEIGHTS, Stop, metrics, replies_of, trainer_of
 
 if TYPE_CHECKING:
     from tests.command import Command
@@ -43,10 +42,6 @@ def taught_groups(trainer: Trainer) -> list[Group]:
     """The teacher's episodes of the first update."""
     assert trainer.teacher
     return trainer.act(trainer.starts.of_update(1), trainer.teacher)
-
-
-def replies_of(groups: Sequence[Group]) -> list[Completion]:
-    return [step.completion for group in groups for episode in group.episodes for step in episode.steps]
 
 
 # ---- the teacher's replies
@@ -125,9 +120,7 @@ def test_a_teacher_whose_replies_would_be_truncated_is_refused(taught: TrainConf
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.3])
-def test_the_loss_of_a_taught_update_is_the_mean_negative_log_likelihood_of_its_replies(
-    taught: TrainConfig, temperature: float
-) -> None:
+def test_a_taught_updates_loss_is_the_mean_negative_log_likelihood_of_replies(taught: TrainConfig, temperature: float) -> None:
     """At the temperature of the run, against the model's own forward, one reply at a time."""
     trainer = trainer_of(replace(taught, temperature=temperature))
     groups = taught_groups(trainer)
@@ -227,9 +220,7 @@ def test_a_taught_run_resumes_in_either_part_and_its_metrics_differ_by_part(
         ("--teacher greedy --taught 3 --teacher-thoughts --game Snake-Solo-v1:compass", "expected a teacher, lakes or Snakes"),
     ],
 )
-def test_a_teacher_that_cannot_teach_is_refused_before_anything_is_loaded(
-    flags: str, message: str, msgrpo: Command, tmp_path: Path
-) -> None:
+def test_a_teacher_that_cannot_teach_is_refused_before_loading(flags: str, message: str, msgrpo: Command, tmp_path: Path) -> None:
     refused = msgrpo("train", *flags.split(), "--output-dir", tmp_path / "run")
     assert refused.code == 2
     assert message in refused.err

@@ -14,7 +14,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from msgrpo_hub.episode import Completion, Group
+from msgrpo_hub.episode import Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import make_game
 from msgrpo_hub.models.log_probs import token_batch, token_log_probs
@@ -28,7 +28,7 @@ from msgrpo_hub.training.dry_run import dry_run
 from msgrpo_hub.training.summary import read_metrics
 from msgrpo_hub.training.trainer import Trainer
 from tests.models.vllm_loopback import Answered, VllmLoopback, error
-from tests.training.runs import Stop, farthest, updates_safe, weights
+from tests.training.runs import Stop, farthest, replies_of, updates_safe, weights
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +52,6 @@ def acting_on(servers: Sequence[VllmLoopback], config: TrainConfig, folder: Path
     finally:
         if isinstance(trainer.actor, VllmActor):
             trainer.actor.close()
-
-
-def replies_of(groups: Sequence[Group]) -> list[Completion]:
-    return [step.completion for group in groups for episode in group.episodes for step in episode.steps]
 
 
 def log_probs_of(trainer: Trainer, prompt: tuple[int, ...], reply: tuple[int, ...]) -> list[float]:
@@ -106,9 +102,7 @@ def test_every_version_has_a_new_name_and_the_one_before_is_unloaded_and_deleted
     assert (server.loaded, versions.exists()) == ([], False)
 
 
-def test_a_run_on_a_server_is_recorded_and_resumes_on_a_server_only(
-    server: VllmLoopback, config: TrainConfig, tmp_path: Path
-) -> None:
+def test_a_run_on_a_server_is_recorded_and_resumes_on_one_only(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
     small, run, acting = replace(config, updates=2, eval_every=0, test_episodes=0), tmp_path / "run", f"vllm:{server.url}"
     with pytest.raises(KeyboardInterrupt):
         train(small, run, acting=acting, show_progress=False, callbacks=[Stop(2)])
@@ -366,9 +360,7 @@ def test_an_adapter_that_is_dropped_in_silence_is_noticed_and_its_episodes_are_p
 
 
 @pytest.mark.slow
-def test_one_of_several_servers_may_be_gone_join_later_and_be_lost(
-    server: VllmLoopback, config: TrainConfig, tmp_path: Path
-) -> None:
+def test_one_of_many_servers_may_be_gone_join_later_or_be_lost(server: VllmLoopback, config: TrainConfig, tmp_path: Path) -> None:
     with VllmLoopback(config.model) as gone:
         gone.__exit__()
         with acting_on([gone, server], config, tmp_path) as trainer:
