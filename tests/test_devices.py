@@ -86,7 +86,9 @@ def test_a_tensor_left_behind_is_seen(config: TrainConfig, monkeypatch: pytest.M
         one_update(replace(config, device="cuda"), Accelerator(cpu=True))
 
 
-def test_auto_is_the_cpu_for_a_small_model_and_the_gpu_for_a_large(config: TrainConfig, caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_takes_the_cpu_for_a_small_model_and_the_gpu_for_a_large_one(
+    config: TrainConfig, caplog: pytest.LogCaptureFixture
+) -> None:
     assert choose_device("auto", 10**9) == "cpu"
     with fake_gpu():
         trainer = Trainer(replace(config, model="pocket"), SimpleNamespace(device=CUDA, num_processes=1))  # type: ignore[arg-type]

@@ -94,7 +94,12 @@ FILES = ("config.lock.json", "results.json", "episodes.parquet", "steps.parquet"
 COMMANDS = ("compare @/random @/greedy", "report @", "verify @")
 """Commands that read the damaged run of `random` and the sound run of `greedy`."""
 
-CONTENT = {"empty": b"", "bytes": b"\xff\xfe\0\1" * 9, "a list": b"[]", "brackets": b"[" * 99_999}
+CONTENT = {
+    "empty": b"",
+    "bytes": b"\xff\xfe\0\1" * 9,
+    "a list": b"[]",
+    "brackets": b"[" * 99_999,
+}
 TABLE: dict[str, Callable[[pa.Table], pa.Table]] = {
     "no rows": lambda table: table.slice(0, 0),
     "a column less": lambda table: table.drop_columns([table.column_names[-1]]),

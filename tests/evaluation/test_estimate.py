@@ -38,8 +38,10 @@ def prompts_of(prompt_format: PromptFormat) -> list[Prompt]:
     return scripted_prompts(make_game(SLIPPERY), prompt_format, "random-safe", EIGHT.seeds(SLIPPERY))
 
 
-def estimated(name: str, folder: Path, suite: Suite = MIXED, settings: PlayerSettings = PLAYING, **more: Any) -> dict[str, Any]:
-    return estimate(name, suite, folder, settings, 50, **{"seconds": 0.05, **more})
+def estimated(
+    name: str, folder: Path, suite: Suite = MIXED, settings: PlayerSettings = PLAYING, **options: Any
+) -> dict[str, Any]:
+    return estimate(name, suite, folder, settings, 50, **{"seconds": 0.05, **options})
 
 
 def test_stored_episodes_are_not_counted_and_no_file_is_changed(tmp_path: Path) -> None:

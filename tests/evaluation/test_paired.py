@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -203,7 +204,9 @@ def test_the_sampled_p_agrees_with_all_two_to_the_sixteenth_signs_and_is_never_0
         pytest.param(40, 8_000, id="drawn, more often", marks=pytest.mark.long),
     ],
 )
-def test_equal_players_are_told_apart_as_rarely_as_promised(n: int, repeats: int, record_property: Any) -> None:
+def test_equal_players_are_told_apart_as_rarely_as_promised(
+    n: int, repeats: int, record_property: Callable[[str, object], None]
+) -> None:
     rng = np.random.default_rng(11)
     boards = rng.geometric(0.3, size=(repeats, n, 1))
     rewards = boards + rng.geometric(0.5, size=(repeats, n, 2)) - 2.0 * (rng.random((repeats, n, 2)) < 0.3)

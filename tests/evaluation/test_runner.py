@@ -49,7 +49,9 @@ def test_a_run_leaves_four_files_with_the_same_bytes_in_other_batches_and_beside
 
 
 @pytest.mark.parametrize(("temperature", "task", "episodes"), [(0.0, SLIPPERY, 3), (1.0, SLIPPERY, 3), (1.0, SHORT, 2)])
-def test_the_built_in_base_says_the_same_alone_and_batched(temperature: float, task: str, episodes: int, tmp_path: Path) -> None:
+def test_the_built_in_base_says_the_same_alone_as_in_a_batch(
+    temperature: float, task: str, episodes: int, tmp_path: Path
+) -> None:
     suite = Suite(name="mine", tasks=(task,), episodes=episodes)
     player = identify("pocket", PlayerSettings(temperature=temperature, max_new_tokens=32))
     for batch_size in (1, 50):
@@ -149,7 +151,7 @@ def test_an_output_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_p
             evaluate("random", LAKE, folder)
 
 
-def test_players_play_only_the_tasks_they_know_and_the_others_are_named(
+def test_players_play_only_the_tasks_that_they_know_and_the_others_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = replace(MIXED, episodes=1)

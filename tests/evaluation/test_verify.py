@@ -91,7 +91,9 @@ CHANGES: dict[str, tuple[tuple[str, ...], Callable[[Rows], Any], str]] = {
 
 
 @pytest.mark.parametrize(("names", "change", "words"), CHANGES.values(), ids=CHANGES)
-def test_any_change_of_a_step_or_an_episode_is_found(names: tuple[str, ...], change: Any, words: str, lake: Result) -> None:
+def test_any_change_of_a_step_or_an_episode_is_found(
+    names: tuple[str, ...], change: Callable[[Rows], Any], words: str, lake: Result
+) -> None:
     for name in names:
         rewrite(lake.folder / f"{name}.parquet", change)
     said = found(lake)
@@ -104,7 +106,9 @@ def of_a_model(lake: Result) -> Result:
 
 @pytest.mark.parametrize("claim", [lambda lake: lake, of_a_model], ids=["scripted", "model"])
 @pytest.mark.parametrize(("config", "name"), run_files.TABLES.items(), ids=["default", "steps"])
-def test_another_value_or_none_in_any_column_is_found(config: str, name: str, claim: Any, lake: Result) -> None:
+def test_another_value_or_none_in_any_column_is_found(
+    config: str, name: str, claim: Callable[[Result], Result], lake: Result
+) -> None:
     run = claim(lake)
     file = run.folder / name
     before, [row, *_] = file.read_bytes(), read_table(file, config).to_pylist()

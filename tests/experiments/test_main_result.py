@@ -24,7 +24,9 @@ def test_the_preset_of_the_slippery_lake_has_the_settings_of_the_main_result() -
     assert replace(configured(stage), eval_every=20, test_episodes=200) == preset("quickstart-slippery")
 
 
-def test_a_stage_with_taught_updates_is_a_run_and_the_next_starts_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_with_taught_updates_is_a_run_and_the_next_starts_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stages = MAIN.units["snake-standard-taught-and-reinforced-seed1"]["stages"]
     assert [configured(stage).taught for stage in stages] == [150, 0]
     begun = []

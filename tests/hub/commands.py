@@ -84,10 +84,12 @@ def sft_chats(source: str) -> list[Any]:
     return [*read_chats(source)]
 
 
-def load_table(repo: str, *config: str, split: str = "runs", stream: bool = False) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def load_table(
+    repo: str, *config: str, split: str = "runs", streaming: bool = False
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     from datasets import load_dataset
 
-    table = load_dataset(repo, *config, split=split, streaming=stream)
+    table = load_dataset(repo, *config, split=split, streaming=streaming)
     return list(table), {name: str(feature) for name, feature in table.features.items()}
 
 

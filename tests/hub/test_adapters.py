@@ -100,7 +100,9 @@ def test_eval_results_of_this_adapter_are_pushed_and_others_are_not(
     assert set(loopback.files(repo)) == PUSHED
 
 
-def test_base_and_rollouts_link_to_the_adapter_and_a_collection_to_all(loopback: Loopback, saved: Path, evaluated: Path) -> None:
+def test_base_and_rollouts_link_to_the_adapter_and_a_collection_holds_the_three(
+    loopback: Loopback, saved: Path, evaluated: Path
+) -> None:
     repo, base, lone, other = (loopback.repository(kind) for kind in ("model", "model", "dataset", "dataset"))
     pushes = (("model", "base", base), ("dataset", "rollouts", evaluated, lone), ("dataset", "rollouts", saved, other))
     for kind, *arguments in pushes:
@@ -206,7 +208,9 @@ SETTINGS, WEIGHTS = "adapter/adapter_config.json", "adapter/adapter_model.safete
         (change_bytes("config.toml", lambda text: text.replace(b'"pocket"', b'"/home/gone"')), "a folder that no longer exists"),
     ],
 )
-def test_an_unusable_adapter_or_a_secret_is_one_line(loopback: Loopback, run: Path, base: str, spoil: Any, words: str) -> None:
+def test_an_unusable_adapter_or_a_secret_is_refused_in_one_line(
+    loopback: Loopback, run: Path, base: str, spoil: Any, words: str
+) -> None:
     spoil(run)
     said = refused(loopback.owner.attempt(msgrpo, "push", "adapter", run, loopback.repository(), "--base", base))
     assert words in said

@@ -285,7 +285,10 @@ def test_a_run_of_several_games_has_one_table_and_one_result_for_each(tiny_model
         read_run(tmp_path)
 
 
-@pytest.mark.parametrize(("wins", "verdict"), [((20, 30), "better"), ((30, 20), "worse"), ((20, 22), "inconclusive")])
+@pytest.mark.parametrize(
+    ("wins", "verdict"),
+    [((20, 30), "better"), ((30, 20), "worse"), ((20, 22), "inconclusive")],
+)
 def test_an_adapter_is_compared_with_its_base_episode_by_episode(wins: tuple[int, int], verdict: str, tmp_path: Path) -> None:
     """20 and 30 of 50 have intervals that overlap; but where one wins in ten episodes and the other in none, they differ."""
     run = Path(shutil.copytree(EXAMPLES / "adapter", tmp_path / "run"))

@@ -55,7 +55,9 @@ def test_results_load_by_their_card(loopback: Loopback, played: Path) -> None:
     assert (ran.code, ran.out.split()[0], ran.out.split()[-1]) == (0, "greedy", "30"), ran.err
 
 
-def test_the_results_cards_commands_add_a_player_and_update_the_page(loopback: Loopback, played: Path, tmp_path: Path) -> None:
+def test_the_commands_of_the_results_card_add_a_player_and_update_the_page(
+    loopback: Loopback, played: Path, tmp_path: Path
+) -> None:
     repo = loopback.repository("dataset")
     loopback.owner.call(push_results, played / "random", repo)
     loopback.owner.call(
@@ -90,7 +92,9 @@ def test_an_adapter_is_pushed_with_its_chat_template_and_switches(loopback: Loop
     assert loopback.nobody.attempt(run_code, plain + shown).out.endswith("<|assistant|> Be quick.\n")
 
 
-def test_the_cards_commands_train_the_same_weights_again(loopback: Loopback, trained: Path, base: str, tmp_path: Path) -> None:
+def test_the_commands_of_the_card_train_the_same_weights_again(
+    loopback: Loopback, trained: Path, base: str, tmp_path: Path
+) -> None:
     repo = loopback.repository()
     assert loopback.owner.attempt(msgrpo, "push", "adapter", trained, repo, "--base", base).code == 0
     [commands] = [block for block in blocks(loopback, repo, language="bash") if "msgrpo train" in block]

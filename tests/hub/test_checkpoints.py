@@ -42,7 +42,9 @@ def kept(loopback: Loopback, tmp_path: Path) -> Path:
     return tmp_path / "first"
 
 
-def test_a_new_folder_gets_the_run_and_its_settings_also_after_a_kill(loopback: Loopback, kept: Path, tmp_path: Path) -> None:
+def test_a_new_folder_gets_the_run_and_its_configuration_also_after_a_kill(
+    loopback: Loopback, kept: Path, tmp_path: Path
+) -> None:
     names = ("adapter/adapter_model.safetensors", "checkpoint.safetensors", "config.toml", "summary.json", "metrics.jsonl")
     second = tmp_path / "second"
     for killed in (False, True):
@@ -121,7 +123,9 @@ def push_after(folder: Path, updates: int) -> None:
     checkpoints.on_update(SimpleNamespace(index=updates + 1))  # type: ignore[arg-type]
 
 
-def test_of_two_machines_on_a_run_the_second_does_not_overwrite_the_first(loopback: Loopback, kept: Path, tmp_path: Path) -> None:
+def test_of_two_machines_that_go_on_with_a_run_the_second_does_not_overwrite_the_first(
+    loopback: Loopback, kept: Path, tmp_path: Path
+) -> None:
     before, (first, second, third) = loopback.files("ada/kept"), (kept / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     other = second.replace(b'"seconds_acting": ', b'"seconds_acting": 1')  # the same update by another machine
     fourth = third.replace(b'"update": 3', b'"update": 4')

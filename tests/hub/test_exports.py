@@ -80,7 +80,9 @@ def test_a_model_is_named_by_its_published_id_and_others_are_left_out(board: Lea
         write_exports(replace(board, results=tuple(results[2:])), tmp_path)
 
 
-def test_the_command_exports_a_published_leaderboard_with_links_to_runs(loopback: Loopback, folder: Path, tmp_path: Path) -> None:
+def test_the_command_exports_a_published_leaderboard_with_links_to_its_runs(
+    loopback: Loopback, folder: Path, tmp_path: Path
+) -> None:
     repo, out = loopback.repository("dataset"), tmp_path / "out"
     pushed = loopback.owner.call(push_results, folder, repo, private=False)
     done = loopback.nobody.attempt(msgrpo, "export", repo, out, "--benchmark-id", "ada/text-games", "--json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -66,7 +66,9 @@ def gate(loopback: Loopback, repo: str) -> None:
     ],
     ids=["no token", "hidden", "gated", "no such revision"],
 )
-def test_a_refusal_says_what_to_do(loopback: Loopback, model: str, who: str, name: str, prepare: Any, words: str) -> None:
+def test_a_refusal_says_what_to_do(
+    loopback: Loopback, model: str, who: str, name: str, prepare: Callable[[Loopback, str], None], words: str
+) -> None:
     prepare(loopback, model)
     assert words.format(model) in refused(play(getattr(loopback, who), name.format(model)))
 
@@ -79,7 +81,9 @@ def test_a_cached_model_is_not_played_without_access(loopback: Loopback, model: 
     assert loopback.owner.call(load, model) == head(loopback, model)
 
 
-def test_a_rate_limit_is_waited_for_in_downloads_and_reported_by_the_api_as_other_errors(loopback: Loopback, model: str) -> None:
+def test_a_rate_limit_is_waited_for_in_a_download_and_reported_by_the_api_like_other_errors(
+    loopback: Loopback, model: str
+) -> None:
     for where in ("GET /api/models/", "HEAD .*/resolve/"):
         loopback.fail(where, times=99)
         assert "HTTP 503" in said(loopback.owner.attempt(load, model))
@@ -98,7 +102,9 @@ def test_an_interrupted_download_is_completed(loopback: Loopback, model: str) ->
 
 
 @NETWORKS
-def test_without_a_network_the_cached_commit_is_used_and_told(loopback: Loopback, model: str, network: dict[str, str]) -> None:
+def test_without_a_network_the_cached_commit_is_used_and_reported(
+    loopback: Loopback, model: str, network: dict[str, str]
+) -> None:
     commit = loopback.owner.call(load, model)
     loopback.owner.call(put, model, {"NOTES.md": b"later"})
     finished = loopback.client(**network).attempt(load, model)
@@ -107,7 +113,9 @@ def test_without_a_network_the_cached_commit_is_used_and_told(loopback: Loopback
 
 
 @NETWORKS
-def test_without_network_or_cache_an_error_names_what_is_missing(loopback: Loopback, model: str, network: dict[str, str]) -> None:
+def test_without_network_and_cache_the_error_names_what_is_missing(
+    loopback: Loopback, model: str, network: dict[str, str]
+) -> None:
     words = refused(play(loopback.client(**network), model))
     assert f"cannot load '{model}': expected 'pocket', a folder, or a Hub id that can be reached or is cached" in words
     loopback.owner.call(load, model)
@@ -124,7 +132,9 @@ def folders(loopback: Loopback, sound_adapter: Files) -> str:
 
 
 @pytest.mark.parametrize("folder", ["a", "steps/20"])
-def test_an_adapter_in_a_folder_plays_and_commit_and_folder_identify_it(loopback: Loopback, folders: str, folder: str) -> None:
+def test_an_adapter_in_a_folder_plays_and_its_identity_is_commit_and_folder(
+    loopback: Loopback, folders: str, folder: str
+) -> None:
     commit, name = head(loopback, folders), f"{folders}/{folder}"
     assert play(loopback.owner, name).code == 0
     assert downloaded(loopback) == {f"{folder}/adapter_config.json", f"{folder}/adapter_model.safetensors"}
@@ -137,7 +147,9 @@ def test_an_adapter_in_a_folder_plays_and_commit_and_folder_identify_it(loopback
 
 
 @NETWORKS
-def test_without_network_the_cached_commit_of_a_folder_is_used(loopback: Loopback, folders: str, network: dict[str, str]) -> None:
+def test_without_a_network_the_cached_commit_of_the_folder_is_used(
+    loopback: Loopback, folders: str, network: dict[str, str]
+) -> None:
     before = loopback.owner.call(resolved, f"{folders}/steps/20")
     assert play(loopback.owner, f"{folders}/steps/20").code == 0
     finished = loopback.client(**network).attempt(resolved, f"{folders}/steps/20")

@@ -88,7 +88,11 @@ def test_a_dry_run_says_the_command_and_sends_nothing(ready: Loopback) -> None:
 def test_several_gpus_get_a_process_each_and_the_run_the_extras_that_it_needs(ready: Loopback) -> None:
     ready.owner.call(put, "ada/large", {"a.txt": b"1"})
     more = ["--model", "ada/large", "--load-in-4bit", "--report-to", "tensorboard", "--push-to-hub", "ada/lake"]
-    more += ["--max-rows", "512", "--no-gradient-checkpointing"]  # defaults that a resumed run may change
+    more += [
+        "--max-rows",
+        "512",
+        "--no-gradient-checkpointing",
+    ]  # defaults that a resumed run may change
     done = run(ready, TRAINING.replace("a10g-large", "a10g-largex4"), *more)
     assert done.code == 0, done.err
     command = spec(ready)["command"]

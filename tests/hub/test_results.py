@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,9 @@ def raise_rewards(own: Path) -> None:
         (lambda own: (own / "random").rename(own / "ra ndom"), "is not named <player>"),
     ],
 )
-def test_a_run_that_does_not_replay_is_not_pushed(loopback: Loopback, own: Path, spoil: Any, words: str) -> None:
+def test_a_run_that_does_not_replay_is_not_pushed(
+    loopback: Loopback, own: Path, spoil: Callable[[Path], object], words: str
+) -> None:
     spoil(own)
     said = refused(loopback.owner.attempt(msgrpo, "push", "results", own, loopback.repository("dataset")))
     assert words in said

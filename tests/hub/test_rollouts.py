@@ -93,8 +93,8 @@ def test_datasets_loads_and_streams_both_tables_with_the_columns_of_the_card(loo
     loopback.owner.call(push_rollouts, saved, repo)
     for config, columns in (("default", EPISODE_COLUMNS), ("steps", STEP_COLUMNS)):
         expected = rows(loopback.files(repo, "dataset"), config)
-        for stream in (False, True):
-            found, features = loopback.owner.call(load_table, repo, config, split="train", stream=stream)
+        for streaming in (False, True):
+            found, features = loopback.owner.call(load_table, repo, config, split="train", streaming=streaming)
             assert (found, list(features), features["seed"]) == (expected, list(columns), "Value('int64')")
         assert len(expected) == EPISODES or config == "steps"
     assert features["log_probs"] == "List(Value('float64'))"
@@ -195,7 +195,9 @@ def test_published_shards_are_never_rewritten(loopback: Loopback, saved: Path, t
     assert loopback.files(repo, "dataset") == old
 
 
-def test_a_repository_with_other_episodes_or_other_files_is_left_alone(loopback: Loopback, saved: Path, evaluated: Path) -> None:
+def test_a_repository_with_other_episodes_or_anything_else_is_left_alone(
+    loopback: Loopback, saved: Path, evaluated: Path
+) -> None:
     repo, other = loopback.repository("dataset"), loopback.repository("dataset")
     loopback.owner.call(push_rollouts, evaluated, repo)
     loopback.owner.call(put, other, {"notes.txt": b"mine"}, "dataset")

@@ -90,7 +90,9 @@ def test_a_pull_request_by_a_stranger_and_a_branch_leave_main_alone(loopback: Lo
 
 
 @pytest.mark.parametrize(("kind", "private"), [("model", True), ("dataset", False)])
-def test_a_new_repository_has_the_visibility_asked_for_and_an_old_one_must(loopback: Loopback, kind: Any, private: bool) -> None:
+def test_a_new_repository_has_the_requested_visibility_and_an_old_one_must_have_it(
+    loopback: Loopback, kind: Any, private: bool
+) -> None:
     repo = loopback.repository(kind)
     pushed = loopback.owner.call(push, SMALL, Target(repo_id=repo, kind=kind, private=private))
     assert loopback.stored(repo, kind).private == pushed.private == private

@@ -75,7 +75,10 @@ def test_epochs_are_our_repeats(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("answers", "words"),
-    [([model(), always(send(400, b'{"error": {"message": "no"}}'))], "no"), ([model("abort")], "no reply (unknown)")],
+    [
+        ([model(), always(send(400, b'{"error": {"message": "no"}}'))], "no"),
+        ([model("abort")], "no reply (unknown)"),
+    ],
 )
 def test_a_refused_or_broken_reply_fails_the_sample_without_a_score(answers: list[Any], words: str, tmp_path: Path) -> None:
     with OpenAIServer(*answers) as server:

@@ -25,7 +25,15 @@ from msgrpo_hub.episode import Completion, Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import Game, episode_seed, make_game
 from msgrpo_hub.games.frozen_lake import FrozenLake
-from msgrpo_hub.interop.trl import HOW, OVER, environment_dataset, episode_return, rollout_dataset, trl_environment, trl_rollout
+from msgrpo_hub.interop.trl import (
+    HOW,
+    OVER,
+    environment_dataset,
+    episode_return,
+    rollout_dataset,
+    trl_environment,
+    trl_rollout,
+)
 from msgrpo_hub.models import LanguageModel
 from msgrpo_hub.rollout import play_episodes
 

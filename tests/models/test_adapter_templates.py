@@ -97,11 +97,17 @@ def test_a_tokenizer_with_tokens_beyond_the_base_is_refused_in_one_line(adapter:
     ("name", "content", "words"),
     [
         ("tokenizer.json", "{}", "cannot load the tokenizer beside the adapter"),
-        ("tokenizer_config.json", '{"vocab_file": "../.env"}', "its tokenizer's vocab_file is '../.env'; expected a file of"),
+        (
+            "tokenizer_config.json",
+            '{"vocab_file": "../.env"}',
+            "its tokenizer's vocab_file is '../.env'; expected a file of",
+        ),
         ("chat_template.jinja", "Hello", "drops the rules, the observation, the request"),
     ],
 )
-def test_files_beside_an_adapter_pass_a_bases_checks(adapter: Path, folder: Path, name: str, content: str, words: str) -> None:
+def test_the_files_beside_an_adapter_pass_the_checks_of_a_bases(
+    adapter: Path, folder: Path, name: str, content: str, words: str
+) -> None:
     AutoTokenizer.from_pretrained(folder).save_pretrained(adapter)
     (adapter / name).write_text(content)
     said = refused(open_model, str(adapter))

@@ -77,7 +77,9 @@ def refusal(folder: Path, prompt_format: PromptFormat, max_new_tokens: int) -> s
 
 
 @pytest.mark.parametrize("prompt_format", [THINK_ACTION, HISTORY], ids=lambda chosen: chosen.name)
-def test_replies_too_long_are_refused_before_loading_with_the_limit_that_fits(folder: Path, prompt_format: PromptFormat) -> None:
+def test_replies_too_long_are_refused_before_loading_with_the_largest_limit_that_fits(
+    folder: Path, prompt_format: PromptFormat
+) -> None:
     said = refusal(with_positions(folder, 1000), prompt_format, 900)
     assert ("and 2 past replies and a reply of up to 900" in said) == (prompt_format is HISTORY)
     fits = int(re.findall(r"--max-new-tokens (\d+)", said)[0])

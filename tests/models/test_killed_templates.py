@@ -116,7 +116,7 @@ def test_ctrl_c_in_the_middle_of_a_batch_ends_the_process(monkeypatch: pytest.Mo
     assert process_of(foreign) != before
 
 
-def test_a_turns_new_prompts_are_rendered_in_one_batch(
+def test_all_new_prompts_of_a_turn_are_rendered_in_one_batch(
     folder: Path, prompts: list[Prompt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, batches, render = load(write_template(folder, PLAIN)), [], chat_templates.rendered_elsewhere

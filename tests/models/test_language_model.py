@@ -49,7 +49,9 @@ def test_a_reply_ends_at_any_end_token_and_its_text_hides_special_ones(folder: P
         assert reply.text == agent.tokenizer.decode(reply.token_ids, skip_special_tokens=True)
 
 
-def test_a_reply_truncated_inside_thoughts_which_the_prompt_opened_is_unparsed(folder: Path, prompts: list[Prompt]) -> None:
+def test_a_reply_that_is_truncated_inside_thoughts_which_the_prompt_opened_is_unparsed(
+    folder: Path, prompts: list[Prompt]
+) -> None:
     """If the template ends with `<think>`, the reply has no opening marker, and a truncated one has no closing marker either."""
     agent = load(folder, max_new_tokens=8)
     write_template(folder, f"{agent.tokenizer.chat_template}{{{{ '<think>\\n' }}}}")
@@ -108,7 +110,9 @@ def test_another_thread_may_empty_the_cache_of_prompts_while_new_ones_are_render
     assert agent.encode(prompts) == expected
 
 
-def test_a_small_model_computes_on_one_thread_and_training_sets_its_threads(qwen2_folder: Path, prompts: list[Prompt]) -> None:
+def test_a_small_model_computes_on_one_thread_and_training_sets_the_threads_itself(
+    qwen2_folder: Path, prompts: list[Prompt]
+) -> None:
     small = load(qwen2_folder, max_new_tokens=8)
     with on_threads(2):
         assert [threads_of(model, prompts) for model in (small, replace(small, threads=None))] == [{1}, {2}]

@@ -33,7 +33,9 @@ def test_the_most_likely_token_at_temperature_zero_is_scored_at_temperature_one(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_rows_drawn_from_in_parts_give_each_sample_its_own_token(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_drawn_from_in_parts_give_each_sample_its_own_token(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against draws from all rows at once; includes a row without samples, and samples in no order."""
     rng = np.random.default_rng(0)
     logits = torch.tensor(rng.normal(0, 3, (7, 50)), dtype=torch.float32)

@@ -110,7 +110,9 @@ def test_the_example_installs_in_a_fresh_environment_and_its_commands_do_what_th
     assert ended["verify"].stdout.count("ok ") == 2
 
 
-def test_games_and_players_are_modules_and_objects_on_the_command_line_only(install: Install, run: Run, tmp_path: Path) -> None:
+def test_games_and_players_are_modules_and_objects_on_the_command_line_and_nowhere_else(
+    install: Install, run: Run, tmp_path: Path
+) -> None:
     for name, text in CODE.items():
         (tmp_path / name).write_text(text)
     install(tmp_path / "elsewhere")
@@ -159,7 +161,9 @@ def test_results_name_the_package_of_the_player_and_its_version(installed: Path,
         ("play Lamp-v1 --player lamp:MOVES", "the player 'lamp:MOVES' is no policy: expected `complete(prompts, rngs)`"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(arguments: str, words: str, installed: Path, install: Install, run: Run) -> None:
+def test_what_does_not_go_together_is_refused_in_one_line(
+    arguments: str, words: str, installed: Path, install: Install, run: Run
+) -> None:
     install(installed)
     done = run(*arguments.split())
     assert (done.code, done.out) == (2, "")

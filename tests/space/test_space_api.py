@@ -135,7 +135,10 @@ def test_every_endpoint_is_a_tool_that_answers_in_json_and_names_a_missing_argum
     ]
 
     async def session() -> list[tuple[bool | None, str]]:
-        async with streamable_http_client(f"{space.url}gradio_api/mcp/") as (read, write, _), ClientSession(read, write) as tools:
+        async with (
+            streamable_http_client(f"{space.url}gradio_api/mcp/") as (read, write, _),
+            ClientSession(read, write) as tools,
+        ):
             await tools.initialize()
             assert {f"/{tool.name}" for tool in (await tools.list_tools()).tools if tool.description} == ENDPOINTS.keys()
             answers = [await tools.call_tool(name, given) for name, given in asked]

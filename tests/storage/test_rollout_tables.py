@@ -274,7 +274,9 @@ WRONG_SHARDS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
 
 @pytest.mark.parametrize("origin", [ORIGIN, None], ids=["data set", "log of a training"])
 @pytest.mark.parametrize(("change", "words"), WRONG_SHARDS.values(), ids=WRONG_SHARDS)
-def test_a_shard_is_known_by_what_is_in_it(change: Any, words: str, origin: Origin | None, tmp_path: Path) -> None:
+def test_a_shard_is_known_by_what_is_in_it(
+    change: Callable[[Path, Path], object], words: str, origin: Origin | None, tmp_path: Path
+) -> None:
     middle = f"{ORIGIN.run}-0000{{0}}-" if origin else ""
     names = [f"train-{middle}0000{{0}}{'-0123abcd' * bool(origin)}.parquet".format(n) for n in (1, 2, 3)]
     for update, name in enumerate(names, 1):

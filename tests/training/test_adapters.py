@@ -181,7 +181,9 @@ def stored_formats(run: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_run_stores_format_and_template_variables_with_both_adapters(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+def test_a_run_stores_its_format_and_template_variables_with_both_adapters(
+    msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
     chosen = ["--prompt-format", "json", "--chat-template-kwargs", '{"enable_thinking": false}']
     done = msgrpo("train", *flags, "--updates", 2, *chosen, "--output-dir", tmp_path / "run")
     assert done.code == 0, done.err

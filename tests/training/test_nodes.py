@@ -79,7 +79,9 @@ def alone(msgrpo: Command, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_killed_node_ends_the_other_in_seconds_and_both_resume(killed: int, alone: dict[str, Tensor], tmp_path: Path) -> None:
+def test_a_killed_node_ends_the_other_within_seconds_and_both_resume(
+    killed: int, alone: dict[str, Tensor], tmp_path: Path
+) -> None:
     command = [*TEN, "--resume", "--output-dir", tmp_path / "run"]
     nodes = Nodes(tmp_path, *command)
     while updates_safe(tmp_path / "run") < 3:

@@ -183,7 +183,9 @@ def test_a_run_without_any_parsed_reply_stops_once_after_its_third_update_with_r
 
 
 @pytest.mark.slow
-def test_a_stopped_run_is_saved_resumes_and_says_it_learned_nothing(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+def test_a_stopped_run_is_saved_and_resumes_and_says_that_it_learned_nothing(
+    msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
     """Replies of one token, which never end a thought."""
     run = tmp_path / "run"
     train = ["train", *flags, *["--updates", "4", "--max-new-tokens", "1", "--temperature", "0.01", "--output-dir"], run]

@@ -293,7 +293,9 @@ def test_two_processes_train_the_adapter_of_one(one_and_two: Path) -> None:
 # ---- a whole run
 
 
-def test_peft_loads_the_adapter_and_the_best_has_the_best_validation(msgrpo: Command, flags: list[str], tmp_path: Path) -> None:
+def test_the_adapter_loads_with_peft_and_the_best_is_that_of_the_best_validation(
+    msgrpo: Command, flags: list[str], tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     done = msgrpo("train", *flags, "--report-to", "tensorboard", "--output-dir", run)
     assert done.code == 0, done.err
