@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from tests.cli.suites import SNAKE, write_suite
+from tests.cli.suites import FIRM, SNAKE, write_suite
 from tests.cli.suites import run as run
 
 
@@ -21,7 +21,9 @@ def place(tiny_model: Path, finished_run: Path, tmp_path_factory: pytest.TempPat
     shutil.copytree(finished_run, folder / "run")
     (folder / "empty").mkdir()
     (folder / "locked" / ".lock").mkdir(parents=True)
+    write_suite(folder / "lake.toml", 3, FIRM)
     write_suite(folder / "snakes.toml", 3, SNAKE)
+    (folder / "wrong.toml").write_text(f'episodes = 3\n[tasks]\n"{FIRM}" = "0000"\n')
     (folder / "file").write_text("not a folder")
     (folder / "unknown-field.toml").write_text("gruops = 3\n")
     (folder / "wrong-type.toml").write_text('groups = "three"\n')

@@ -10,6 +10,7 @@ import pytest
 
 from msgrpo_hub.cli import parse
 from msgrpo_hub.cli.training import train_config
+from msgrpo_hub.errors import UserError
 from msgrpo_hub.fields import resolve
 from msgrpo_hub.training import TrainConfig
 from msgrpo_hub.training.config import PRESETS, load_config, preset, to_toml
@@ -46,7 +47,9 @@ def test_flags_win_over_the_file_the_preset_and_the_defaults(tmp_path: Path) -> 
     assert config("--temperature", "1.25") == TrainConfig(temperature=1.25)
 
 
-def test_the_resolved_configuration_gives_the_same_adapter_again(msgrpo: Command, finished_run: Path, tmp_path: Path) -> None:
+def test_the_resolved_configuration_runs_again_and_gives_the_same_adapter(
+    msgrpo: Command, finished_run: Path, tmp_path: Path
+) -> None:
     assert msgrpo("train", "--config", finished_run / "config.toml", "--output-dir", tmp_path / "again").code == 0
     for name in ("config.toml", "adapter/adapter_model.safetensors", "replay.svg"):
         assert sha256(tmp_path / "again" / name) == sha256(finished_run / name), name
@@ -57,8 +60,18 @@ def test_the_help_of_train_shows_every_field(msgrpo: Command) -> None:
     assert [field.name for field in dataclasses.fields(TrainConfig) if f"--{field.name.replace('_', '-')}" not in shown] == []
 
 
-def test_a_module_of_the_current_folder_is_imported_and_a_class_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_the_current_folder_is_imported_and_a_class_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own_choice.py").write_text("class Three:\n    value = 3\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     assert resolve("number", "own_choice:Three", {}, may_import=True).value == 3  # type: ignore[attr-defined]
+
+
+def test_a_name_that_was_read_and_not_typed_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil_choice.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="would import code"):
+        resolve("credit", "evil_choice:credit", {"whole-episode": 1})
+    assert "evil_choice" not in sys.modules

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,9 @@ class MyModel(Qwen2ForCausalLM):
 
 @pytest.mark.lowest
 @pytest.mark.parametrize("model_type", ["qwen2", "unheard_of"])
-def test_code_beside_a_model_is_never_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str) -> None:
+def test_code_that_comes_with_a_model_is_never_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
+) -> None:
     """Even if the user types yes: transformers asks at the terminal unless `trust_remote_code` is False."""
     marker = tmp_path / "it ran"
     (folder / "mine.py").write_text(CODE.format(marker=str(marker), model_type=model_type))
@@ -140,7 +143,9 @@ def shard(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [forget_padding, write_missing_bos, shard])
-def test_a_checkpoint_acts_as_its_plain_twin(folder: Path, qwen2_folder: Path, prompts: list[Prompt], change: Any) -> None:
+def test_a_checkpoint_acts_as_its_plain_twin(
+    folder: Path, qwen2_folder: Path, prompts: list[Prompt], change: Callable[[Path], None]
+) -> None:
     change(folder)
     both = [load(one, max_new_tokens=4).complete(prompts, rngs(len(prompts))) for one in (folder, qwen2_folder)]
     for ours, plain in zip(*both, strict=True):  # equal up to rounding: weights of another file are aligned differently
@@ -221,6 +226,14 @@ def test_a_base_that_cannot_be_used_is_answered_with_how_to_name_another(
         assert said.startswith(f"the adapter {adapter!r} needs a base: {why}")
         assert said.endswith(f"; name its base yourself: BASE+{adapter}")
     assert resolve(f"{qwen2_folder}+{adapter}").base == str(qwen2_folder)
+
+
+def test_a_quantised_base_is_answered_with_how_to_name_another(folder: Path, tmp_path: Path) -> None:
+    adapter = save_adapter(folder, tmp_path / "adapter")
+    edit(folder / "config.json", quantization_config={"load_in_4bit": True})
+    said = refused(load, adapter)
+    assert "is quantised" in said
+    assert "; use the original model; name its base yourself: BASE+" in said
 
 
 @pytest.mark.parametrize("name", ["model-Q4_K_M.gguf", "model.GGUF"])

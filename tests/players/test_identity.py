@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_every_setting_of_a_model_is_in_its_run_hash(switched: Path) -> None:
     assert players[0].identity["chat_template_kwargs.enable_thinking"] is False  # the default
     for player in players:
         assert player.identity["dtype"] == "float32"
-        assert all(player.identity[name] for name in ("torch", "transformers", "peft", "device", "base_commit"))
+        assert all(player.identity[name] for name in ("torch", "transformers", "peft", "device"))
     _check_claims(run_config(players[-2], SUITE, SUITE.tasks[0]))  # it can be published
 
 
@@ -96,6 +97,12 @@ def test_results_of_one_adapter_with_two_templates_are_never_mixed(switched: Pat
     (adapter / "chat_template.jinja").write_text((switched / "chat_template.jinja").read_text() + "Now:")
     assert first.identity["chat_template"] != (second := played(adapter)).identity["chat_template"]
     assert hash_of(first) != hash_of(second)
+
+
+def test_another_dtype_or_version_is_another_run() -> None:
+    player = played("pocket")
+    for name in ("dtype", "device", "torch", "transformers", "peft", "base_commit"):
+        assert hash_of(replace(player, identity=player.identity | {name: "other"})) != hash_of(player), name
 
 
 @pytest.mark.parametrize("name", SCRIPTED)
