@@ -45,10 +45,16 @@ class Comparison(Experiment):
     def units(self) -> dict[str, Settings]:
         """One unit per seed, case and arm, seed by seed; one for all seeds if the arm is not trained."""
         config = self.config
-        common = {name: config[name] for name in ("evaluations", "also") if name in config}
         return {
-            unit_name(case, arm, seed): common
-            | {"case": case, "arm": arm, "settings": self.fields(case, arm), "updates": updates, "seed": seed}
+            unit_name(case, arm, seed): {
+                "case": case,
+                "updates": updates,
+                "evaluations": config["evaluations"],
+                "seed": seed,
+                **({"also": config["also"]} if "also" in config else {}),
+                "settings": self.fields(case, arm),
+                "arm": arm,
+            }
             for seed in config["seeds"]
             for case, updates in config["updates"].items()
             for arm in config["arm"]

@@ -138,7 +138,9 @@ class Documents(Dataset[Document]):
     def __getitem__(self, index: int) -> Document:
         rng = np.random.default_rng((self.config.seed, 2, index))
         variant = random_variant(rng, self.config.lakes)
-        rows, starts, row_weights = list[list[int]](), list[int](), list[float]()
+        rows: list[list[int]] = []
+        starts: list[int] = []
+        row_weights: list[float] = []
         for _ in range(self.config.states):
             state = random_state(variant.game, rng)
             tasks = pretraining_tasks(variant, state, rng)
@@ -159,8 +161,9 @@ def reply_loss(model: Qwen2ForCausalLM, documents: Sequence[Document]) -> Tensor
     inputs = tree_inputs([document.tree for document in documents])
     hidden = model.model(**inputs, use_cache=False).last_hidden_state
     replies = torch.cat([hidden[row, document.nodes] for row, document in enumerate(documents)])
-    targets = torch.cat([document.targets for document in documents])
-    losses = nn.functional.cross_entropy(model.lm_head(replies).float(), targets, reduction="none")
+    losses = nn.functional.cross_entropy(
+        model.lm_head(replies).float(), torch.cat([document.targets for document in documents]), reduction="none"
+    )
     weights = torch.cat([document.weights for document in documents])
     return (losses * weights).sum() / weights.sum()
 

@@ -32,17 +32,31 @@ from tests.real.models import SOURCES, real_model
 LAKE, SNAKE, PAPER = "FrozenLake-NotSlippery-v1", "Snake-Solo-v1", "Snake-Standard-v1"
 PRESETS = {LAKE: "quickstart", SNAKE: "quickstart-snake", PAPER: "paper-snake"}
 
-_QWEN = {"vocab_size": 151936, "max_position_embeddings": 32768, "tie_word_embeddings": True, "rope_theta": 1e6}
-_SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+_FIELDS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+_SIZES = {
+    "0.5b": (896, 4864, 24, 14, 2),
+    "1.5b": (1536, 8960, 28, 12, 2),
+    "3b": (2048, 11008, 36, 16, 2),
+    "7b": (3584, 18944, 28, 28, 4),
+    "14b": (5120, 13824, 48, 40, 8),
+    "32b": (5120, 27648, 64, 40, 8),
+    "72b": (8192, 29568, 80, 64, 8),
+}
+
+
+def qwen(size: str) -> dict[str, Any]:
+    """The configuration of Qwen2.5 of this size, as published."""
+    large = size not in ("0.5b", "1.5b", "3b")
+    shared = {"max_position_embeddings": 32768, "rope_theta": 1e6, "tie_word_embeddings": not large}
+    return shared | {"vocab_size": 152064 if large else 151936, **dict(zip(_FIELDS, _SIZES[size], strict=True))}
+
 
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {
         **{"vocab_size": 2048, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
         **{"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True},
     },
-    "qwen2.5-0.5b": _QWEN | dict(zip(_SIZES, (896, 4864, 24, 14, 2), strict=True)),
-    "qwen2.5-1.5b": _QWEN | dict(zip(_SIZES, (1536, 8960, 28, 12, 2), strict=True)),
-    "qwen2.5-3b": _QWEN | dict(zip(_SIZES, (2048, 11008, 36, 16, 2), strict=True)),
+    **{f"qwen2.5-{size}": qwen(size) for size in ("0.5b", "1.5b", "3b")},
 }
 """Name → configuration of Qwen2; Qwen2.5's are as published."""
 

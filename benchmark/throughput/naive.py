@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmark.throughput.cases import Case, ForcedReply, MeasuredTrainer, make_trainer
 from msgrpo_hub.agent.policy import Policy, Prompt, build_prompt
-from msgrpo_hub.episode import Completion, Finish, Group
+from msgrpo_hub.episode import Completion, Group
 from msgrpo_hub.games import stream
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.weights import merged
@@ -56,11 +56,16 @@ class GeneratePolicy:
 
     def completions(self, given: Sequence[Sequence[int]], replies: list[list[int]]) -> list[Completion]:
         """Completions from the token ids of prompts and replies."""
-        texts, limit = self.agent.tokenizer.batch_decode(replies, skip_special_tokens=True), self.agent.max_new_tokens
-        ends: list[Finish] = ["stop" if len(reply) < limit else "length" for reply in replies]
+        agent = self.agent
+        texts = agent.tokenizer.batch_decode(replies, skip_special_tokens=True)
         return [
-            Completion(text=text, finish=end, prompt_ids=tuple(ids), token_ids=tuple(reply))
-            for text, end, ids, reply in zip(texts, ends, given, replies, strict=True)
+            Completion(
+                text=text,
+                prompt_ids=tuple(ids),
+                token_ids=tuple(reply),
+                finish="stop" if len(reply) < agent.max_new_tokens else "length",
+            )
+            for text, ids, reply in zip(texts, given, replies, strict=True)
         ]
 
     def padded(self, prompts: Sequence[Prompt]) -> Any:
@@ -73,9 +78,16 @@ class GeneratePolicy:
     def generate(self, inputs: Any, **options: Any) -> Any:
         """Plain sampling: no top-k and no top-p."""
         agent = self.agent
-        options |= {"do_sample": True, "temperature": agent.temperature, "top_k": 0, "top_p": 1.0}
-        options |= {"max_new_tokens": agent.max_new_tokens, "pad_token_id": agent.tokenizer.pad_token_id}
-        return cast(Any, agent.model).generate(**inputs, **options)
+        return cast(Any, agent.model).generate(
+            **inputs,
+            do_sample=True,
+            temperature=agent.temperature,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=agent.max_new_tokens,
+            pad_token_id=agent.tokenizer.pad_token_id,
+            **options,
+        )
 
     def cut(self, reply: list[int]) -> list[int]:
         """The reply up to the first end token, if the model has one."""

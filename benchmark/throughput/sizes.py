@@ -19,6 +19,7 @@ from typing import Any
 
 from transformers import Qwen2Config
 
+from benchmark.throughput.cases import qwen
 from benchmark.throughput.rows import versions
 from benchmark.throughput.tables import RESULTS, record
 from msgrpo_hub.agent.policy import ScriptedPolicy
@@ -28,17 +29,6 @@ from msgrpo_hub.rollout import play_episodes
 from msgrpo_hub.storage.files import write_json
 from msgrpo_hub.training.config import preset
 from tests.real.models import real_model
-
-SHAPES = {
-    "0.5B": (896, 4864, 24, 14, 2),
-    "1.5B": (1536, 8960, 28, 12, 2),
-    "3B": (2048, 11008, 36, 16, 2),
-    "7B": (3584, 18944, 28, 28, 4),
-    "14B": (5120, 13824, 48, 40, 8),
-    "32B": (5120, 27648, 64, 40, 8),
-    "72B": (8192, 29568, 80, 64, 8),
-}
-"""Qwen2.5's hidden size, intermediate size, layers, heads, and heads of keys and values, as published."""
 
 SERVED = "--acting vllm:http://sampler:8000 --eval-every 0 --test-episodes 0"
 ROWS: list[tuple[str, str, int]] = [
@@ -54,25 +44,19 @@ PRESET = "paper-snake"
 
 def write_shape(size: str, folder: Path, tokenizer: Path) -> None:
     """A model of this size: configuration, a model's tokenizer, and an empty file as large as the weights in bfloat16."""
-    hidden, inner, layers, heads, groups = SHAPES[size]
-    tied, large = hidden < 3000, hidden > 3000
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-    vocabulary = 152064 if large else 151936
-    settings: dict[str, Any] = dict(zip(names, SHAPES[size], strict=True)) | {
-        "vocab_size": vocabulary,
-        "tie_word_embeddings": tied,
-    }
-    config = Qwen2Config(**settings, max_position_embeddings=32768, dtype="bfloat16", architectures=["Qwen2ForCausalLM"])
-    width = hidden // heads
-    linear = layers * hidden * (2 * hidden + 2 * groups * width + 3 * inner)
+    shape = qwen(size.lower())
+    config = Qwen2Config(**shape, dtype="bfloat16", architectures=["Qwen2ForCausalLM"])
+    hidden, keys = shape["hidden_size"], shape["num_key_value_heads"] * shape["hidden_size"] // shape["num_attention_heads"]
+    linear = shape["num_hidden_layers"] * hidden * (2 * hidden + 2 * keys + 3 * shape["intermediate_size"])
+    embeddings = hidden * shape["vocab_size"] * (1 if shape["tie_word_embeddings"] else 2)
     shutil.copytree(tokenizer, folder, ignore=shutil.ignore_patterns("*.safetensors", "ORIGIN.json"))
     config.save_pretrained(folder)
     with (folder / "model.safetensors").open("wb") as file:
-        file.truncate(2 * (linear + hidden * vocabulary * (1 if tied else 2)))
+        file.truncate(2 * (linear + embeddings))
 
 
 def arguments(flags: str, folder: Path) -> list[str]:
-    """Those of a row's `msgrpo`."""
+    """The arguments of `msgrpo` for a row."""
     given = f"--preset {PRESET} --model {folder} {flags} --device cuda --output-dir {folder}-run"
     return shlex.split(f"train {given} --dry-run --json")
 
