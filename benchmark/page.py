@@ -23,7 +23,7 @@ def listed() -> tuple[str, list[dict[str, Any]]]:
     """The suite and the players of players.toml, each with its fields of `PlayerSettings` as `settings`."""
     values = tomllib.loads((HERE / "players.toml").read_text(encoding="utf-8"))
     for player in values["player"]:
-        player["settings"] = {name: value for name, value in player.items() if name not in ("name", "label", "stale")}
+        player["settings"] = {name: value for name, value in player.items() if name not in ("name", "label")}
     return values["suite"], values["player"]
 
 
@@ -58,9 +58,7 @@ def why_stale(result: Result) -> str:
     if player is None:
         return "not listed"
     changed = [name for name, value in in_the_tree(player["name"]).items() if result.config["identity"].get(name) != value]
-    reasons = [player["stale"]] if "stale" in player else []
-    reasons += [f"not the player in the tree ({', '.join(changed)})"] if changed else []
-    return "; ".join(reasons)
+    return f"not the player in the tree ({', '.join(changed)})" if changed else ""
 
 
 def in_the_tree(name: str) -> dict[str, Any]:
