@@ -62,6 +62,8 @@ class TrainConfig:
     """Data set for the `taught` updates in place of a teacher: rollouts or chat messages, as a Hub id, a folder or a file."""
     sft_epochs: Count = 1
     """Passes over this data set, shared out among the `taught` updates."""
+    sft_learning_rate: Annotated[float, Range(0, 1e30)] = 0.0
+    """Peak learning rate of the `taught` updates; 0: `learning_rate`. Rewards need a lower one than SFT."""
     seed: Seed = 0
     """Random seed for initial states, sampling and adapter initialisation."""
     updates: Count = 100

@@ -64,8 +64,10 @@ QUICKSTART_PRESETS: dict[str, dict[str, Any]] = {
         "taught": 40,
         "updates": 60,
         "group_size": 16,
-        "learning_rate": 5e-4,
+        "sft_learning_rate": 5e-4,
+        "learning_rate": 2e-5,  # rewards at 2e-4 ruin in one step what SFT taught
         "learning_rate_end": 0.3,
+        "max_new_tokens": 80,
         "beta": 0.0,
         "eval_every": 10,
         "eval_episodes": 30,
@@ -107,7 +109,7 @@ def _ours(**values: Any) -> dict[str, Setting]:
 
 SETTINGS: dict[str, Setting] = {
     "model": _later("Qwen/Qwen2.5-3B-Instruct", "the paper: 3 billion parameters"),
-    **_ours(init_adapter="", teacher="none", taught=0, teacher_thoughts=False, sft="", sft_epochs=1),
+    **_ours(init_adapter="", teacher="none", taught=0, teacher_thoughts=False, sft="", sft_epochs=1, sft_learning_rate=0.0),
     "seed": Setting(0, "the paper: 8 runs"),
     "updates": _paper(700),
     "groups": _paper(1),

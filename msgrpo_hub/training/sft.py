@@ -22,7 +22,7 @@ from msgrpo_hub.downloads.names import exists, is_folder, located, split_revisio
 from msgrpo_hub.episode import Completion, Episode, Group, Step
 from msgrpo_hub.errors import UserError, shown
 from msgrpo_hub.games import Game, stream
-from msgrpo_hub.games.board import neighbour
+from msgrpo_hub.games.board import cells_text, neighbour
 from msgrpo_hub.games.game import has_scene
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.pocket.thoughts import local_view, thought
@@ -93,12 +93,22 @@ def with_move(text: str, move: str, prompt_format: PromptFormat, actions: Sequen
     return replaced if prompt_format.parse(replaced, actions) == wanted else move
 
 
-def careful_thought(game: Game, state: Any) -> str:
-    """The thought of `pocket`, with "opponent" for every cell that the opponent's head can enter this turn."""
+def careful_thought(game: Game, state: Any, *, cells: bool = True) -> str:
+    """The thought of `pocket`, with "opponent" for every cell that the opponent's head can enter this turn.
+
+    With `cells`, each direction is followed by the cell that it leads to: a pretrained model finds a cell in the lists of the
+    observation sooner than in the grid.
+
+    >>> from msgrpo_hub.games import make_game
+    >>> lake = make_game("FrozenLake-NotSlippery-v1")
+    >>> careful_thought(lake, lake.initial_state(np.random.default_rng(3)))
+    'Left (0, -1) wall Down (1, 0) ice Right (0, 1) ice Up (-1, 0) wall'
+    """
     assert has_scene(game)
     scene, seen = game.scene(state), local_view(game, state)
-    reached = [action for action in game.actions if neighbour(scene.player, action) in scene.contested]
-    return thought(game, state, seen | {action: "opponent" for action in reached if seen[action] not in ("wall", "body")})
+    to = {action: neighbour(scene.player, action) for action in game.actions}
+    seen |= {a: "opponent" for a in game.actions if to[a] in scene.contested and seen[a] not in ("wall", "body")}
+    return thought(game, state, {a: f"{cells_text([to[a]])} {what}" if cells else what for a, what in seen.items()})
 
 
 # ---- a data set

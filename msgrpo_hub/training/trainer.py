@@ -12,6 +12,7 @@ from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -23,6 +24,7 @@ from tqdm import tqdm
 
 from msgrpo_hub.agent.policy import ScriptedPolicy
 from msgrpo_hub.credit import LearningCredit
+from msgrpo_hub.downloads.names import POCKET
 from msgrpo_hub.episode import Episode, Group
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import advance, progress
@@ -89,7 +91,8 @@ class Trainer:
         self.index, self.hidden = 0, True  # the current update; whether its progress bars are hidden
         if config.taught and not config.sft:
             player = ScriptedPolicy(SCRIPTED[config.teaching_player])
-            self.teacher = EngineActor(Teacher(self.agent, player, careful_thought if config.teacher_thoughts else None))
+            thoughts = partial(careful_thought, cells=config.model != POCKET) if config.teacher_thoughts else None
+            self.teacher = EngineActor(Teacher(self.agent, player, thoughts))
         self.model, self.engine, self.temperature = cast(PeftModel, self.agent.model), self.agent.engine, config.temperature
         self.parameters: dict[str, nn.Parameter] = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), lr=config.learning_rate, weight_decay=0.0)
@@ -335,10 +338,12 @@ class Trainer:
 
 def scheduled_rate(config: TrainConfig, index: int) -> float:
     """The learning rate of an update: linear warm-up × linear decay, over the taught updates and again over the rest."""
-    before, last = (0, config.taught) if index <= config.taught else (config.taught, config.updates)
+    before, last, peak = config.taught, config.updates, config.learning_rate
+    if index <= config.taught:
+        before, last, peak = 0, config.taught, config.sft_learning_rate or peak
     warm = min((index - before) / config.warmup, 1.0) if config.warmup else 1.0
     done = (index - before - 1) / max(last - before - 1, 1)
-    return config.learning_rate * warm * (1.0 - (1.0 - config.learning_rate_end) * done)
+    return peak * warm * (1.0 - (1.0 - config.learning_rate_end) * done)
 
 
 @contextmanager

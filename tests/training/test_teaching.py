@@ -82,8 +82,12 @@ def test_every_reply_of_a_teacher_is_the_best_move_in_the_tokens_of_the_model(ta
         assert reply.prompt_ids
 
 
-def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_runs_no_model(taught: TrainConfig) -> None:
-    snake = replace(taught, game="Snake-Standard-v1", teacher="greedy", teacher_thoughts=True, max_new_tokens=200)
+@pytest.mark.parametrize("base", ["a model", "pocket"])
+def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_runs_no_model(taught: TrainConfig, base: str) -> None:
+    """Before a content, `pocket` reads its direction, as in its own thoughts, and other models also its cell."""
+    where = (lambda _: "") if base == "pocket" else "({0[0]}, {0[1]}) ".format
+    model = base if base == "pocket" else taught.model
+    snake = replace(taught, game="Snake-Standard-v1", model=model, teacher="greedy", teacher_thoughts=True, max_new_tokens=200)
     trainer, game = trainer_of(snake), make_game("Snake-Standard-v1")
     assert isinstance(game, Snake)
     named = 0
@@ -96,7 +100,7 @@ def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_runs_no_model(
                 free = cell not in {*state.snake, *state.opponent} and inside(cell, game.rows, game.columns)
                 if free and cell in game.scene(state).contested:
                     named += 1
-                    assert f"{action} opponent" in thought
+                    assert f"{action} {where(cell)}opponent" in thought
             assert step.action is not None
             assert step.completion.token_ids[-1] == trainer.agent.tokenizer.eos_token_id
     assert named > 0
