@@ -141,7 +141,8 @@ def answers() -> str:
         of, folder, done = experiment.load(name), f"../../benchmark/experiments/{name}", _rows(name)
         if said := of.headline(values_of(done)) if done else "":
             figure = f"![Figure with the scores behind this answer]({folder}/figure.png)"
-            page = f"[Findings]({folder}/README.md), {len(done)} of {len(of.units)} units."
+            part = f", {len(done)} of {len(of.units)} units" if len(done) < len(of.units) else ""
+            page = f"[Findings]({folder}/README.md){part}."
             parts.append(f"### {of.question}\n\n{_in_short(said)}\n\n{figure}\n\n{page}")
     return "\n\n".join(parts)
 

@@ -84,8 +84,7 @@ def test_every_reply_of_a_teacher_is_the_best_move_in_the_tokens_of_the_model(ta
 
 @pytest.mark.parametrize("base", ["a model", "pocket"])
 def test_a_teacher_that_thinks_says_where_the_opponent_can_go_and_runs_no_model(taught: TrainConfig, base: str) -> None:
-    """Before a content, `pocket` reads its direction, as in its own thoughts, and other models also its cell."""
-    where = (lambda _: "") if base == "pocket" else "({0[0]}, {0[1]}) ".format
+    where = (lambda _: "") if base == "pocket" else "({0[0]}, {0[1]}) ".format  # pocket's own thoughts name no cells
     model = base if base == "pocket" else taught.model
     snake = replace(taught, game="Snake-Standard-v1", model=model, teacher="greedy", teacher_thoughts=True, max_new_tokens=200)
     trainer, game = trainer_of(snake), make_game("Snake-Standard-v1")
