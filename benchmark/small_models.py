@@ -2,7 +2,7 @@
 
 `python -m benchmark.small_models run [MODEL...]` plays the suite `paper` with the models of tests/real in their own type, and
 with the scripted references, in order of cost. Stored runs are not played again. The results are archives in small_models/, as
-those of results/. `store RUN` keeps the small files of a finished `msgrpo train` there, without its adapter.
+those of results/. `store RUN` keeps the small files of a `msgrpo train` there, without its adapter; a stopped run has fewer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from msgrpo_hub.evaluation.tables import FAULTS, NONE, markdown, with_interval
 from msgrpo_hub.players import PlayerSettings
 from msgrpo_hub.training.config import stored_config
 from msgrpo_hub.training.run_folder import RunFolder
-from msgrpo_hub.training.summary import read_summary
 from tests.real.models import SOURCES, real_model
 
 ARCHIVES = Path(__file__).with_name("small_models")
@@ -57,15 +56,16 @@ def run(names: Sequence[str]) -> None:
 
 
 def store(run: RunFolder) -> None:
-    """Copies the small files of a finished run, with the name of its base in place of the path."""
-    model = stored_config(run.config).model
-    target = ARCHIVES / f"{Path(model).name}-{read_summary(run.summary)['game']}-seed{read_summary(run.summary)['seed']}"
+    """Copies the small files of a run, with the name of its base in place of the path."""
+    model, target = stored_config(run.config).model, ARCHIVES / run.path.name
     target.mkdir(parents=True, exist_ok=True)
     for path in (run.config, run.metrics, run.summary, run.provenance, run.replay):
-        text = path.read_text(encoding="utf-8").replace(model, Path(model).name)
-        (target / path.name).write_text(text, encoding="utf-8")
+        if path.exists():
+            text = path.read_text(encoding="utf-8").replace(model, Path(model).name)
+            (target / path.name).write_text(text, encoding="utf-8")
     for path in (run.test_episodes, run.curves):
-        (target / path.name).write_bytes(path.read_bytes())
+        if path.exists():
+            (target / path.name).write_bytes(path.read_bytes())
 
 
 def way_of(result: Result) -> str:

@@ -25,9 +25,10 @@ from benchmark.throughput import vllm
 from msgrpo_hub.evaluation.comparison import smallest_p
 from msgrpo_hub.evaluation.paired import SIZE, detectable
 from msgrpo_hub.evaluation.suites import load_suite
-from msgrpo_hub.evaluation.tables import markdown, with_interval
+from msgrpo_hub.evaluation.tables import NONE, markdown, with_interval
 from msgrpo_hub.games import base_game, make_game
 from msgrpo_hub.games.game import is_solvable
+from msgrpo_hub.training.config import stored_config
 from msgrpo_hub.training.presets import MACHINE, ORIGINS, PAPER_PRESETS, SETTINGS, Origin, Setting, of_game, preset_settings
 from msgrpo_hub.training.summary import read_metrics, read_summary
 from tests.real.cases import CASES, ENGINES
@@ -224,21 +225,16 @@ def _result(test: Mapping[str, Any]) -> str:
 def small_model_runs() -> str:
     """The stored runs of small models: success on validation boards while training, and on test boards after it."""
     rows = []
-    for folder in sorted(path.parent for path in ARCHIVES.glob("*/summary.json")):
-        summary, metrics = read_summary(folder / "summary.json"), read_metrics(folder / "metrics.jsonl")
+    for folder in sorted(path.parent for path in ARCHIVES.glob("*/metrics.jsonl")):
+        config, metrics = stored_config(folder / "config.toml"), read_metrics(folder / "metrics.jsonl")
         curve = [f"{line['validation_success']:.2f}" for line in metrics if "validation_success" in line]
-        tests = [_success(summary[name]) for name in ("base", "adapter")]
-        updates = f"{summary['config']['taught']} SFT, {len(metrics) - summary['config']['taught']} rewards"
-        rows.append([summary["config"]["model"], updates, ", ".join(curve), *tests, _hours(metrics)])
-    head = [
-        "base",
-        "updates",
-        "success on 30 validation boards, every 10 updates",
-        "on test boards before",
-        "after",
-        "processor hours",
-    ]
-    return markdown(head, rows)
+        updates = [f"{n} {kind}" for n, kind in ((config.taught, "SFT"), (config.updates - config.taught, "rewards")) if n]
+        done = f" ({len(metrics)} done)" if len(metrics) < config.updates else ""
+        summary = read_summary(folder / "summary.json") if (folder / "summary.json").exists() else {}
+        tests = [_success(summary[name]) if name in summary else NONE for name in ("base", "adapter")]
+        name = f"[{config.model}](../../benchmark/small_models/{folder.name}/config.toml)"
+        rows.append([name, ", ".join(updates) + done, ", ".join(curve), str(config.eval_episodes), *tests, _hours(metrics)])
+    return markdown(["base", "updates", "validation success", "boards", "test before", "after", "processor hours"], rows)
 
 
 def trained() -> str:

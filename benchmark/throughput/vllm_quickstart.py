@@ -40,6 +40,7 @@ def read_run(folder: Path) -> Run:
         "updates_of_run": config["updates"],
         "updates": len(metrics),
         "success_of_updates": [round(line["success"], 3) for line in metrics if "success" in line],
+        "validation_success": [line["validation_success"] for line in metrics if "validation_success" in line],
         **{name: [round(line[name], 2) for line in metrics] for name in ("seconds_acting", "seconds_training")},
         "hardware": provenance["hardware"],
         "versions": provenance["versions"],
