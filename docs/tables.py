@@ -141,7 +141,7 @@ def answers() -> str:
     for name in sorted(experiment.names(), key=lambda name: (name != "main_result", name)):
         of, folder, done = experiment.load(name), f"../../benchmark/experiments/{name}", _rows(name)
         if said := of.headline(values_of(done)) if done else "":
-            figure = f"![Figure with the scores behind this answer]({folder}/figure.png)"
+            figure = f"![Scores]({folder}/figure.png)"
             part = f", {len(done)} of {len(of.units)} units" if len(done) < len(of.units) else ""
             page = f"[Findings]({folder}/README.md){part}."
             parts.append(f"### {of.question}\n\n{_in_short(said)}\n\n{figure}\n\n{page}")
@@ -232,7 +232,7 @@ def small_model_runs() -> str:
         done = f" ({len(metrics)} done)" if len(metrics) < config.updates else ""
         summary = read_summary(folder / "summary.json") if (folder / "summary.json").exists() else {}
         tests = [_success(summary[name]) if name in summary else NONE for name in ("base", "adapter")]
-        name = f"[{config.model}](../../benchmark/small_models/{folder.name}/config.toml)"
+        name = f"[{config.model}{', cells' * folder.name.endswith('cells')}](../../benchmark/small_models/{folder.name})"
         rows.append([name, ", ".join(updates) + done, ", ".join(curve), str(config.eval_episodes), *tests, _hours(metrics)])
     return markdown(["base", "updates", "validation success", "boards", "test before", "after", "processor hours"], rows)
 
