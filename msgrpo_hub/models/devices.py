@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -72,6 +73,12 @@ def free_memory(device: str) -> int:
     """Free bytes of the memory that a device computes in; `auto` is the GPU if there is one."""
     kind = gpu() if device == "auto" else device.partition(":")[0]
     return torch.cuda.mem_get_info()[0] if kind == "cuda" else int(psutil.virtual_memory().available)
+
+
+def return_freed_memory() -> None:
+    """Returns freed memory to the system where glibc would keep it, more with every update; takes about 0.1 s for 1 GB."""
+    with suppress(AttributeError, TypeError):  # another C library, Windows
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def free_cores() -> int:

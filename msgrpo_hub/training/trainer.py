@@ -30,6 +30,7 @@ from msgrpo_hub.errors import UserError
 from msgrpo_hub.evaluation.runner import advance, progress
 from msgrpo_hub.games import Game, episode_seed, make_game, stream
 from msgrpo_hub.models.attention import prefix_states
+from msgrpo_hub.models.devices import return_freed_memory
 from msgrpo_hub.models.weights import without_adapter
 from msgrpo_hub.msgrpo import CreditContext, LossTerms, SelectedEpisode, Selection, k3, policy_loss, select
 from msgrpo_hub.players.registry import SCRIPTED
@@ -111,6 +112,7 @@ class Trainer:
         if config.staleness and not taught and index < config.updates:
             self.ahead = self.start(self.starts.of_update(index + 1))
             self.behind = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        return_freed_memory()
         acted = time.monotonic()  # if servers play ahead, the update waited only for the rest of its episodes
 
         # 2) returns → advantages → credit → selection
@@ -130,6 +132,7 @@ class Trainer:
         if config.lora_dropout:  # the only use of torch's global generator; own credits and callbacks may use it too
             torch.manual_seed(int(stream(config.seed, "dropout", index).integers(2**62)))
         steps = [self.step(self.gradient(packs, taught), index) for packs in batches]
+        return_freed_memory()
         nothing = dict.fromkeys(("kl", "clip_fraction", "gradient_norm", "learning_rate"), 0.0)
         learned |= {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]} if steps else nothing
 
