@@ -149,14 +149,15 @@ def shared_prefix_attention(
     sliding_window: int | None = None,
     s_aux: Tensor | None = None,
     query_positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
     prefix_states: States | None = None,
     kept_states: States | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attention of sampling and training, for transformers' attention interface.
 
-    The mask, (U, 1, Q, L) additive, is over a row's own keys. `query_positions`, (U, Q), count from the start of the prefix. A
-    row has a key for each query, or keys at consecutive positions up to its query. `kept_states` receives the keys and values.
+    The mask, (U, 1, Q, L) additive, is over a row's own keys. `query_positions`, (U, Q), and `key_positions`, (U, L), by default
+    the same, count from the start of the prefix. `kept_states` receives the keys and values.
     """
     layer = cast(int, module.layer_idx)
     if kept_states is not None:
@@ -164,8 +165,7 @@ def shared_prefix_attention(
     shared = prefix_states[layer] if prefix_states else None
     prefix, own, shared_mask = 0 if shared is None else shared[0].shape[1], key.shape[2], None
     if sliding_window and query_positions is not None and prefix + own > sliding_window:
-        slots = torch.arange(own, device=query.device)
-        keys = query_positions if query.shape[2] == own else query_positions[:, -1:] + slots + 1 - own
+        keys = query_positions if key_positions is None else key_positions
         window = beyond_window(query_positions, keys, sliding_window, query.dtype)[:, None]
         attention_mask = torch.minimum(attention_mask, window)  # the sum of two masks would overflow
         places = torch.arange(prefix, device=query.device)

@@ -3,6 +3,8 @@
 - Each distinct prompt is computed once, for any number of samples.
 - Samples with equal partial replies share one row of the model's cache. The row forks when their next tokens differ.
 - Finished rows leave the batch.
+- A pass computes a draft after each row's last token, and the samples keep as much of it as they agree with (speculative decoding
+  by n-grams). The draft is what followed the last two tokens in earlier replies of the same episodes.
 - While episodes are played, the logits after each prompt and partial reply are cached, so that states that recur in other
   episodes and later turns are not recomputed.
 
@@ -39,7 +41,7 @@ from msgrpo_hub.models.engine_check import choose_forward
 from msgrpo_hub.models.forward import FastForward, ShardedForward
 from msgrpo_hub.models.load_options import EngineName
 from msgrpo_hub.models.log_probs import TokenBatch
-from msgrpo_hub.models.sampling import GivenReplies, IntArray, Replies, Sample, TokenIds, distinct, fork
+from msgrpo_hub.models.sampling import Followers, GivenReplies, IntArray, Replies, Sample, TokenIds, distinct, fork
 from msgrpo_hub.models.weights import merged, weights_version
 
 Node = tuple[int, int | TokenIds]
@@ -49,6 +51,11 @@ CAPACITY = 2**30
 """Size limit of the logit cache, in bytes."""
 NOT_CACHED = -2
 """The index of a node that exceeded the capacity. A full cache stays full, so no descendant is cached either."""
+
+DRAFT = 4
+"""Longest draft. Longer ones are rarely right to the end, since a reply takes a decision every few tokens."""
+DRAFTED = 96
+"""Largest number of tokens of a pass with drafts. Up to about as many, a pass takes the time in which the weights are read."""
 
 _WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size", "attention_window_size")
 """Settings that limit how far back a layer attends."""
@@ -101,6 +108,7 @@ class Engine:
     _weights: tuple[object, ...] = ()
     _playing: ExitStack | None = None
     _cache: LogitCache = field(default_factory=LogitCache)
+    _followers: Followers = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._lock = _LOCKS.setdefault(base_of(self.model), RLock())
@@ -133,15 +141,15 @@ class Engine:
             merge: merges LoRA into its base (`merged`).
         """
         with self._lock, merged(self.model) if merge else nullcontext():
-            before = self._playing, self._cache
-            self._cache = LogitCache(capacity)
+            before = self._playing, self._cache, self._followers
+            self._cache, self._followers = LogitCache(capacity), {}
             try:
                 with ExitStack() as self._playing:  # switches to evaluation mode once, not in every turn
                     if self._forward is not None:
                         self._playing.enter_context(self._forward.acting())
                     yield
             finally:
-                self._playing, self._cache = before
+                self._playing, self._cache, self._followers = before
 
     def score(self, prompts: Sequence[TokenIds], continuations: Sequence[Sequence[TokenIds]]) -> list[list[list[float]]]:
         """log p of each token of each non-empty continuation of each prompt, in nats, at temperature 1.
@@ -212,7 +220,7 @@ class Engine:
             forward = self.choose(max(prompts, key=len), new_tokens)
             with on_threads(self.threads), forward.acting():
                 if (weights := weights_version(self.model)) != self._weights:
-                    self._cache, self._weights = LogitCache(self._cache.capacity), weights
+                    self._cache, self._weights, self._followers = LogitCache(self._cache.capacity), weights, {}
                     forward.forget()
                 forward.share(prompts)
                 waiting = self._replay_cached(replies, np.arange(len(prompts)))
@@ -227,6 +235,8 @@ class Engine:
                     batch = forward.batches([prompts[i] for i in waiting], self.max_rows)[0]
                     self._extend_batch(forward, replies, waiting[batch])
                     waiting = self._replay_cached(replies, np.delete(waiting, batch))
+                if self._playing is not None and isinstance(replies, Replies):
+                    replies.record(self._followers)
 
     def _replay_cached(self, replies: Replies | GivenReplies, live: IntArray) -> IntArray:
         """Extends the replies with these indices from cached logits as far as possible. Returns the unfinished ones."""
@@ -255,14 +265,37 @@ class Engine:
         prompts, rows = distinct([replies.prompts[i] for i in live])
         logits, cache = forward.prefill(prompts)
         nodes: list[Node] = [(-1, prompt) for prompt in prompts]
-        for position in itertools.count():
-            indices = self._cache.add(nodes, logits)
-            tokens, unfinished = replies.append_tokens(live, position, logits, to_device(rows, logits.device))
-            live = live[unfinished]
+        lengths, drafts, logits = np.zeros(len(prompts), np.int64), np.zeros((len(prompts), 0), np.int64), logits[:, None]
+        while True:
+            # 1) each reply samples along the draft of its row, up to the first token that is another
+            size, of_node, left = logits.shape[1], np.zeros(logits.shape[:2], np.int64), []
+            for depth in range(size):
+                used, places = np.unique(rows, return_inverse=True)
+                here = logits[:, depth] if len(used) == len(logits) else logits[to_device(used, logits.device), depth]
+                if depth:
+                    nodes = [(of_node[row, depth - 1], drafts[row, depth - 1]) for row in used.tolist()]
+                of_node[used, depth] = self._cache.add(nodes, here)
+                tokens, unfinished = replies.append_tokens(live, lengths[rows] + depth, here, to_device(places, here.device))
+                live, rows, tokens = live[unfinished], rows[unfinished], tokens[unfinished]
+                stays = tokens == drafts[rows, depth] if depth + 1 < size else np.zeros(len(live), bool)
+                left.append((live[~stays], rows[~stays] * size + depth, tokens[~stays]))
+                live, rows = live[stays], rows[stays]
+                if not len(live):
+                    break
+            live, ends, tokens = (np.concatenate(parts) for parts in zip(*left, strict=True))
             if not len(live):
                 return
-            parents, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])
-            nodes = [(indices[row], token) for row, token in zip(parents.tolist(), next_tokens.tolist(), strict=True)]
-            if not np.array_equal(parents, np.arange(len(logits))):
-                cache.select(parents)
-            logits = cache.step(next_tokens)
+
+            # 2) a row for each distinct partial reply; its next pass computes its last token and a draft
+            ends, tokens, rows = fork(ends, tokens)
+            parents, depths = np.divmod(ends, size)
+            nodes = [(of_node[end], token) for end, token in zip(zip(parents, depths, strict=True), tokens.tolist(), strict=True)]
+            lengths = lengths[parents] + depths + 1
+            cache.select(parents, depths + 1)
+            most = min(DRAFT, DRAFTED // len(tokens) - 1) if forward.shares_prefixes else 0
+            first = live[np.unique(rows, return_index=True)[1]].tolist()
+            guesses = [replies.draft(i, n, most, self._followers) for i, n in zip(first, lengths.tolist(), strict=True)]
+            drafts = np.full((len(tokens), max(map(len, guesses))), -1)
+            for row, guess in enumerate(guesses):
+                drafts[row, : len(guess)] = guess
+            logits = cache.step(tokens, drafts)

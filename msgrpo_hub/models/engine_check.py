@@ -284,7 +284,7 @@ class _Reference:
         return ""
 
     def _sampling(self, forward: FastForward) -> float:
-        """Prompts of two lengths, where the forward pads them, and rows that fork. The largest difference of a distribution."""
+        """Prompts of two lengths, where the forward pads them, rows that fork, a draft. The largest difference of a distribution."""
         prompts, prompt_of = [self.sequences[0][:-2], self.sequences[2][:-2]], (0, 0, 1)
         worst = 0.0
         with forward.acting():
@@ -294,8 +294,15 @@ class _Reference:
                 mine = [k for k, prompt in enumerate(prompt_of) if prompt in batch]
                 forked = [batch.index(prompt_of[k]) for k in mine]
                 rows.select(np.array(forked))
+                tokens = np.array([self.sequences[k][-2:] for k in mine])
                 steps = [logits[forked]]
-                steps += [rows.step(np.array([self.sequences[k][place] for k in mine])) for place in (-2, -1)]
+                if forward.shares_prefixes:  # a draft that is right for the second sequence only, and is dropped everywhere
+                    guess = np.full((len(mine), 1), self.sequences[1][-1])
+                    steps += [rows.step(tokens[:, 0], guess)[:, 0]]
+                    rows.select(np.arange(len(mine)), np.ones(len(mine), np.int64))
+                else:
+                    steps += [rows.step(tokens[:, 0])]
+                steps += [rows.step(tokens[:, 1])]
                 ours = torch.log_softmax(torch.stack(steps, 1).float(), -1)
                 worst = max(worst, *map(_difference, ours.flatten(0, 1), self.log_p[mine].flatten(0, 1)))
         return worst

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
 from peft import PeftModel
 from torch import Tensor
@@ -44,18 +45,36 @@ class Rows:
     visible: Tensor
     """(U, length) false at padding."""
 
-    def select(self, rows: IntArray) -> None:
-        """Keeps these rows, in this order; a row may be selected several times."""
-        selected = to_device(rows, self.visible.device)
-        self.cache.reorder_cache(selected)
-        self.visible = self.visible[selected]
+    fed: int = 1
+    """Number of tokens of each row in the last pass."""
 
-    def step(self, tokens: IntArray) -> Tensor:
-        """Appends one token to each row, (U,). Returns the next-token logits, (U, V) in the model's type."""
-        self.visible = torch.cat([self.visible, self.visible.new_ones(len(tokens), 1)], dim=1)
-        positions = self.visible.sum(1, keepdim=True) - 1 + len(self.forward.prefix)
-        given = to_device(tokens, self.visible.device)[:, None]
-        return self.forward.run(given, self.visible[:, None], positions, self.cache)
+    def select(self, rows: IntArray, kept: IntArray | None = None) -> None:
+        """Keeps these rows, in this order, each with the first `kept` tokens of the last pass; a row may be selected several times."""
+        if not np.array_equal(rows, np.arange(len(self.visible))):
+            selected = to_device(rows, self.visible.device)
+            self.cache.reorder_cache(selected)
+            self.visible = self.visible[selected]
+        if kept is not None and self.fed > 1:  # what a draft guessed wrong becomes padding
+            self.visible[:, -self.fed :] &= to_device(np.arange(self.fed) < kept[:, None], self.visible.device)
+
+    def step(self, tokens: IntArray, drafts: IntArray | None = None) -> Tensor:
+        """Appends one token to each row, (U,), and its draft, (U, D) with -1 as padding.
+
+        Returns the logits after each of these tokens, (U, 1 + D, V) in the model's type, or (U, V) without drafts.
+        """
+        given = tokens[:, None] if drafts is None else np.concatenate([tokens[:, None], drafts], 1)
+        self.fed = given.shape[1]
+        added = to_device(given, self.visible.device)
+        before = self.visible
+        self.visible = torch.cat([before, added >= 0], dim=1)
+        own = added.new_ones(self.fed, self.fed, dtype=torch.bool).tril().expand(len(given), -1, -1)
+        visible = torch.cat([before[:, None].expand(-1, self.fed, -1), own], 2)
+        logits = self.forward.run(added.clamp(min=0), visible, self.positions(), self.cache)
+        return logits[:, -1] if drafts is None else logits
+
+    def positions(self) -> Tensor:
+        """(U, length) the positions of each row's tokens, counted from the start of the shared prefix."""
+        return (self.visible.cumsum(1) - 1).clamp(min=0) + len(self.forward.prefix)
 
 
 class FastForward:
@@ -125,11 +144,10 @@ class FastForward:
         padded = torch.tensor([(0,) * (longest - len(tail)) + tail for tail in tails], device=device)
         index = torch.arange(longest, device=device)
         visible = index >= longest - torch.tensor([[len(tail)] for tail in tails], device=device)
-        positions = (visible.cumsum(1) - 1).clamp(min=0) + len(self.prefix)
         causal = (index[None, :, None] >= index) & visible[:, None, :]
         causal |= torch.eye(longest, dtype=torch.bool, device=device)  # no empty rows: some kernels return NaN
         rows = Rows(self, self.new_cache(), visible)
-        return self.run(padded, causal, positions, rows.cache), rows
+        return self.run(padded, causal, rows.positions(), rows.cache, 1)[:, -1], rows
 
     def log_probs(self, batch: TokenBatch, temperature: float, states: States | None = None) -> Tensor:
         """(K,) log p(target | its context) in float32, with a gradient, under the distribution of sampling.
@@ -138,23 +156,25 @@ class FastForward:
         """
         return token_log_probs(self.model, batch, temperature, tree=self.shares_prefixes, states=states)
 
-    def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: Any) -> Tensor:
-        """Next-token logits after the last token, (U, V) in the model's type; appends the tokens to the cache.
+    def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: Any, last: int = 0) -> Tensor:
+        """Logits after the `last` tokens of each row, or after all, (U, tokens, V) in the model's type; extends the cache.
 
-        `visible` (U, tokens or 1, length) says which of its row's tokens each new token attends to.
+        `visible`, (U, tokens, length), says which of its row's tokens each new token attends to; their `positions` are (U, length).
         """
         self.rows += len(token_ids)
+        own = positions[:, -token_ids.shape[1] :]
         with sixteen_bits(self.model):
             output = self.model(
                 input_ids=token_ids,
                 attention_mask=additive(visible, self.model.dtype)[:, None],
-                position_ids=positions,
+                position_ids=own,
                 past_key_values=cache,
-                logits_to_keep=1,
+                logits_to_keep=last,
                 prefix_states=self._states,
-                query_positions=positions,
+                query_positions=own,
+                key_positions=positions,
             )
-        logits: Tensor = output.logits[:, -1]
+        logits: Tensor = output.logits
         return logits
 
 
@@ -184,8 +204,8 @@ class PlainForward(FastForward):
         accepted = inspect.signature(base_of(model).forward).parameters
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
-    def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: Any) -> Tensor:  # noqa: ARG002
-        """As `FastForward.run`; no token is padding."""
+    def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: Any, last: int = 0) -> Tensor:  # noqa: ARG002
+        """As `FastForward.run`, after the last token only; no token is padding."""
         self.rows += len(token_ids)
         cache.token_ids = token_ids if cache.token_ids is None else torch.cat([cache.token_ids, token_ids], 1)
         given = (
@@ -193,7 +213,7 @@ class PlainForward(FastForward):
         )
         output = self.model(**given, use_cache=self.cached, **self._options)
         cache.value = output.get("past_key_values") if self.cached else None
-        logits: Tensor = output.logits[:, -1]
+        logits: Tensor = output.logits[:, -1:]
         return logits
 
 

@@ -5,6 +5,7 @@ A token is the inverse of the cumulative distribution at one uniform number from
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,9 @@ from msgrpo_hub.models.devices import to_device
 TokenIds = tuple[int, ...]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+
+Followers = dict[tuple[int, ...], int]
+"""Two tokens → the token that last followed them."""
 
 AT_ONCE = 2**20
 """Number of logits that are processed at once on the CPU; larger tables would leave its caches."""
@@ -57,37 +61,52 @@ class Replies:
     end_ids: frozenset[int]
     top_k: int = 0
     top_p: float = 1.0
-    columns: list[FloatArray] = field(default_factory=list)
-    """Of each position: (4, replies) token, log p, entropy, near; -1 if not sampled."""
+    drawn: FloatArray = field(init=False)
+    """(4, replies, positions) token, log p, entropy, near; -1 if not sampled. It grows with the positions."""
 
-    def append_tokens(self, live: IntArray, position: int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
-        """Samples the tokens at a position, from 0; a reply that already has a token there keeps it.
+    def __post_init__(self) -> None:
+        self.drawn = np.full((4, len(self.rngs), 8), -1.0)
+
+    def append_tokens(self, live: IntArray, positions: IntArray | int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
+        """Samples the tokens at these positions, from 0; a reply that already has a token there keeps it.
 
         `live` holds the indices of the replies, and `rows` the row of each in the logits, (rows, vocabulary). Returns the tokens,
         (live,), and the unfinished replies, as positions in `live`.
         """
-        if position == len(self.columns):
-            self.columns.append(np.full((4, len(self.rngs)), -1.0))
-        column = self.columns[position]
-        short = np.flatnonzero(column[0, live] < 0)
+        positions = np.broadcast_to(positions, live.shape)
+        while positions.max() >= self.drawn.shape[2]:
+            self.drawn = np.concatenate([self.drawn, np.full_like(self.drawn, -1.0)], 2)
+        short = np.flatnonzero(self.drawn[0, live, positions] < 0)
         if len(short):
-            drawn = live[short]
-            uniforms = [self.rngs[i].random() for i in drawn.tolist()]
+            uniforms = [self.rngs[i].random() for i in live[short].tolist()]
             of_reply = rows if len(short) == len(live) else rows[to_device(short, rows.device)]
             sampled = draw_tokens(logits, of_reply, uniforms, self.temperature, self.top_k, self.top_p)
             found = torch.stack([values.double() for values in sampled]).cpu().numpy()  # the one transfer of a step from a GPU
             if np.isnan(found[1:3]).any():
                 raise not_finite()
-            column[:, drawn] = found
-        tokens = column[0, live].astype(np.int64)
-        ended = np.isin(tokens, [*self.end_ids]) | (position + 1 == self.max_new_tokens)
+            self.drawn[:, live[short], positions[short]] = found
+        tokens = self.drawn[0, live, positions].astype(np.int64)
+        ended = np.isin(tokens, [*self.end_ids]) | (positions + 1 == self.max_new_tokens)
         return tokens, np.flatnonzero(~ended)
+
+    def draft(self, reply: int, length: int, most: int, followers: Followers) -> list[int]:
+        """The next tokens of a partial reply of this length, if each is the one that last followed the two before it."""
+        known, tokens = self.prompts[reply][-2:], self.drawn[0, reply, max(0, length - 2) : length].astype(np.int64).tolist()
+        last, draft = (*known, *tokens)[-2:], list[int]()
+        while len(draft) < min(most, self.max_new_tokens - 1 - length) and last in followers:
+            draft.append(followers[last])
+            last = (*last, draft[-1])[-2:]
+        return draft
+
+    def record(self, followers: Followers) -> None:
+        """Records what followed every two tokens, as drafts of later replies."""
+        for prompt, tokens in zip(self.prompts, self.drawn[0].astype(np.int64).tolist(), strict=True):
+            whole = [*prompt[-2:], *(token for token in tokens if token >= 0)]
+            followers.update(zip(itertools.pairwise(whole), whole[2:], strict=False))
 
     def samples(self) -> list[Sample]:
         """The replies. All of them have ended."""
-        if not self.columns:
-            return []
-        tokens, log_probs, entropies, near = np.stack(self.columns, axis=2)  # each (replies, positions)
+        tokens, log_probs, entropies, near = self.drawn  # each (replies, positions)
         samples = []
         for prompt, *row, draws in zip(self.prompts, tokens, log_probs, entropies, near, strict=True):
             ids, log_p, spread = (values[row[0] >= 0].tolist() for values in row)
@@ -113,15 +132,20 @@ class GivenReplies:
     log_probs: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Of each reply, the log-probabilities of its tokens at temperature 1, in nats."""
 
-    def append_tokens(self, live: IntArray, position: int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
-        """Records the tokens at a position, as `Replies.append_tokens` samples them."""
-        tokens = np.array([self.tokens[i][position] for i in live], np.int64)
+    def append_tokens(self, live: IntArray, positions: IntArray | int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
+        """Records the tokens at these positions, as `Replies.append_tokens` samples them."""
+        places = [*zip(live.tolist(), np.broadcast_to(positions, live.shape).tolist(), strict=True)]
+        tokens = np.array([self.tokens[i][position] for i, position in places], np.int64)
         log_p = torch.log_softmax(logits.float(), -1)[rows, to_device(tokens, logits.device)]
         if log_p.isnan().any():
             raise not_finite()
-        for i, value in zip(live.tolist(), log_p.tolist(), strict=True):
+        for (i, position), value in zip(places, log_p.tolist(), strict=True):
             self.log_probs[i][position:] = [value]
-        return tokens, np.flatnonzero([position + 1 < len(self.tokens[i]) for i in live])
+        return tokens, np.flatnonzero([position + 1 < len(self.tokens[i]) for i, position in places])
+
+    def draft(self, reply: int, length: int, most: int, _: Followers) -> Sequence[int]:
+        """The tokens after this length, without the last, after which nothing is scored."""
+        return self.tokens[reply][length:-1][:most]
 
 
 def not_finite() -> UserError:

@@ -17,9 +17,10 @@ from msgrpo_hub.episode import Episode
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.games import episode_seed, make_game
 from msgrpo_hub.models.engine import Engine
+from msgrpo_hub.models.forward import FastForward
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.load_options import EngineName
-from msgrpo_hub.models.sampling import Sample
+from msgrpo_hub.models.sampling import Replies, Sample
 from msgrpo_hub.rollout import play_episodes
 from tests.examples import examples
 from tests.models.engines import (
@@ -33,10 +34,12 @@ from tests.models.engines import (
     sampled,
     some_prompts,
 )
+from tests.tiny import tiny_model
 
 MODEL = adapted_model()
 ROW = 4 * 300
 """Bytes of the logits at one node."""
+WINDOWS: dict[str, dict[str, Any]] = {"mistral": {"sliding_window": 9}}
 
 
 @given(order=st.permutations(range(8)), max_rows=st.sampled_from([1, 3, 5]))
@@ -83,6 +86,25 @@ def test_replies_without_near_draws_are_the_same_in_both_engines_and_in_other_ba
     for kind, size in (("fast", 3), ("plain", len(prompts)), ("plain", 5)):
         for (tokens, count), (others, _) in zip(expected, replies(kind, size), strict=True):  # type: ignore[arg-type]
             assert tokens == others or count
+
+
+@pytest.mark.parametrize("family", ["qwen2", "mistral"])
+def test_drafts_save_passes_if_they_are_right_and_change_no_reply_if_they_are_wrong(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, passes, run = tiny_model(family, vocab_size=300, **WINDOWS.get(family, {})), [0], FastForward.run
+    monkeypatch.setattr(FastForward, "run", lambda *given: passes.append(passes[-1] + 1) or run(*given))
+    alone, engine = sampled(Engine(model, END, kind="fast"), some_prompts()), Engine(model, END, kind="fast")
+    with engine.caching(0):
+        counts = []
+        for _ in range(2):
+            before = passes[-1]
+            assert_same(sampled(engine, some_prompts()), alone)
+            counts.append(passes[-1] - before)
+        assert counts[1] < counts[0]
+        rng = np.random.default_rng(0)
+        monkeypatch.setattr(Replies, "draft", lambda *_: rng.integers(0, 300, rng.integers(0, 5)).tolist())
+        assert_same(sampled(engine, some_prompts()), alone)
 
 
 @cache
