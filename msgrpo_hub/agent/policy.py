@@ -49,7 +49,7 @@ def build_prompt(game: Game, state: Any, prompt_format: PromptFormat = THINK_ACT
 class Policy(Protocol):
     """Anything that answers prompts.
 
-    A method `caching()` is optional: in its context, equal prompts are computed once and replies do not change.
+    A method `caching()` is optional: its context holds what a set of episodes shares, and changes no reply.
     """
 
     def complete(self, prompts: Sequence[Prompt], rngs: Sequence[np.random.Generator]) -> list[Completion]:

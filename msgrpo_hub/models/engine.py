@@ -3,10 +3,8 @@
 - Each distinct prompt is computed once, for any number of samples.
 - Samples with equal partial replies share one row of the model's cache. The row forks when their next tokens differ.
 - Finished rows leave the batch.
-- A pass computes a draft after each row's last token, and the samples keep as much of it as they agree with (speculative decoding
-  by n-grams). The draft is what followed the last two tokens in earlier replies of the same episodes.
-- While episodes are played, the logits after each prompt and partial reply are cached, so that states that recur in other
-  episodes and later turns are not recomputed.
+- While episodes are played, a pass also computes a draft of each row: what followed its last two tokens in earlier replies. Its
+  samples keep as much of the draft as they agree with (speculative decoding by n-grams).
 
 Plain sampling with the same generators gives the same tokens: sample i takes one uniform number per token from its own generator,
 and the token is the inverse of the cumulative distribution at that number. Rounding can change only samples near a boundary of
@@ -19,13 +17,10 @@ Sampling changes the model for its duration (attention, merged weights), so thre
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -44,14 +39,6 @@ from msgrpo_hub.models.log_probs import TokenBatch
 from msgrpo_hub.models.sampling import Followers, GivenReplies, IntArray, Replies, Sample, TokenIds, distinct, fork
 from msgrpo_hub.models.weights import merged, weights_version
 
-Node = tuple[int, int | TokenIds]
-"""The end of a partial reply: its parent node and the token sampled there; (-1, prompt) for an empty reply."""
-
-CAPACITY = 2**30
-"""Size limit of the logit cache, in bytes."""
-NOT_CACHED = -2
-"""The index of a node that exceeded the capacity. A full cache stays full, so no descendant is cached either."""
-
 DRAFT = 4
 """Longest draft. Longer ones are rarely right to the end, since a reply takes a decision every few tokens."""
 DRAFTED = 96
@@ -62,28 +49,6 @@ _WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window
 
 _LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 """Base model → the lock of all engines that compute with it."""
-
-
-@dataclass
-class LogitCache:
-    """A tree of partial replies with the logits at each node."""
-
-    capacity: int = 0
-    """Size limit of the logits, in bytes; 0 caches nothing."""
-    nodes: dict[Node, int] = field(default_factory=dict)
-    """Node → its row of the logits."""
-    logits: Tensor | None = None
-    """(nodes, vocabulary), allocated by the first `add`."""
-
-    def add(self, nodes: Sequence[Node], logits: Tensor) -> list[int]:
-        """Stores the logits of new nodes, (nodes, vocabulary), up to the capacity. Returns the indices of all these nodes."""
-        if self.logits is None:
-            self.logits = logits.new_empty(self.capacity // (logits.shape[1] * logits.element_size()), logits.shape[1])
-        start = len(self.nodes)
-        new = [row for row, node in enumerate(nodes) if node not in self.nodes][: len(self.logits) - start]
-        self.logits[start : start + len(new)] = logits if len(new) == len(logits) else logits[new]
-        self.nodes |= {nodes[row]: start + k for k, row in enumerate(new)}
-        return [self.nodes.get(node, NOT_CACHED) for node in nodes]
 
 
 @dataclass
@@ -107,7 +72,6 @@ class Engine:
     _checked_window: bool = False
     _weights: tuple[object, ...] = ()
     _playing: ExitStack | None = None
-    _cache: LogitCache = field(default_factory=LogitCache)
     _followers: Followers = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,25 +95,23 @@ class Engine:
         return replies.samples()
 
     @contextmanager
-    def caching(self, capacity: int = CAPACITY, merge: bool = False) -> Iterator[None]:
-        """Caches the logits of prompts and partial replies inside the context.
+    def caching(self, merge: bool = False) -> Iterator[None]:
+        """Drafts replies from earlier ones inside the context.
 
-        Use one context per set of episodes, so that no result depends on earlier play. Other threads wait until it ends.
+        Use one context per set of episodes, so that no rounding depends on earlier play. Other threads wait until it ends.
 
         Args:
-            capacity: size limit of the logits, in bytes; logits beyond it are recomputed.
             merge: merges LoRA into its base (`merged`).
         """
         with self._lock, merged(self.model) if merge else nullcontext():
-            before = self._playing, self._cache, self._followers
-            self._cache, self._followers = LogitCache(capacity), {}
+            before, self._followers = (self._playing, self._followers), {}
             try:
                 with ExitStack() as self._playing:  # switches to evaluation mode once, not in every turn
                     if self._forward is not None:
                         self._playing.enter_context(self._forward.acting())
                     yield
             finally:
-                self._playing, self._cache, self._followers = before
+                self._playing, self._followers = before
 
     def score(self, prompts: Sequence[TokenIds], continuations: Sequence[Sequence[TokenIds]]) -> list[list[list[float]]]:
         """log p of each token of each non-empty continuation of each prompt, in nats, at temperature 1.
@@ -220,61 +182,26 @@ class Engine:
             forward = self.choose(max(prompts, key=len), new_tokens)
             with on_threads(self.threads), forward.acting():
                 if (weights := weights_version(self.model)) != self._weights:
-                    self._cache, self._weights, self._followers = LogitCache(self._cache.capacity), weights, {}
+                    self._followers, self._weights = {}, weights
                     forward.forget()
                 forward.share(prompts)
-                waiting = self._replay_cached(replies, np.arange(len(prompts)))
-                while len(waiting):
-                    # Equal prompts are side by side, so that they share rows. With a cache, one reply to every prompt comes
-                    # first, then a second: the others then find most of their logits cached.
-                    before, key_of = Counter[TokenIds](), {}
-                    for i in waiting.tolist():
-                        key_of[i] = (before[prompts[i]] if self._cache.capacity else 0, prompts[i])
-                        before[prompts[i]] += 1
-                    waiting = np.array(sorted(key_of, key=key_of.__getitem__), np.int64)
-                    batch = forward.batches([prompts[i] for i in waiting], self.max_rows)[0]
-                    self._extend_batch(forward, replies, waiting[batch])
-                    waiting = self._replay_cached(replies, np.delete(waiting, batch))
+                order = np.array(sorted(range(len(prompts)), key=prompts.__getitem__))  # equal prompts share rows
+                for batch in forward.batches([prompts[i] for i in order], self.max_rows):
+                    self._extend_batch(forward, replies, order[batch])
                 if self._playing is not None and isinstance(replies, Replies):
                     replies.record(self._followers)
 
-    def _replay_cached(self, replies: Replies | GivenReplies, live: IntArray) -> IntArray:
-        """Extends the replies with these indices from cached logits as far as possible. Returns the unfinished ones."""
-        prompts, rows = distinct([replies.prompts[i] for i in live])
-        nodes: list[Node] = [(-1, prompt) for prompt in prompts]
-        stuck: list[IntArray] = []
-        for position in itertools.count():
-            known = np.array([node in self._cache.nodes for node in nodes], bool)
-            stuck.append(live[~known[rows]])
-            live, rows = live[known[rows]], (known.cumsum() - 1)[rows[known[rows]]]
-            if not len(live):
-                return np.concatenate(stuck)
-            parents = [self._cache.nodes[node] for node, cached in zip(nodes, known, strict=True) if cached]
-            logits = cast(Tensor, self._cache.logits)[parents]
-            tokens, unfinished = replies.append_tokens(live, position, logits, to_device(rows, logits.device))
-            live = live[unfinished]
-            forks, next_tokens, rows = fork(rows[unfinished], tokens[unfinished])
-            nodes = [(parents[row], token) for row, token in zip(forks.tolist(), next_tokens.tolist(), strict=True)]
-        raise AssertionError
-
     def _extend_batch(self, forward: FastForward, replies: Replies | GivenReplies, live: IntArray) -> None:
-        """Extends the replies with these indices, token by token, until all have ended.
-
-        Tokens that a reply already has are replayed, so that all replies start at their prompts and share rows.
-        """
+        """Extends the replies with these indices until all have ended."""
         prompts, rows = distinct([replies.prompts[i] for i in live])
-        logits, cache = forward.prefill(prompts)
-        nodes: list[Node] = [(-1, prompt) for prompt in prompts]
-        lengths, drafts, logits = np.zeros(len(prompts), np.int64), np.zeros((len(prompts), 0), np.int64), logits[:, None]
+        last, cache = forward.prefill(prompts)
+        logits, lengths, drafts = last[:, None], np.zeros(len(prompts), np.int64), np.zeros((len(prompts), 0), np.int64)
         while True:
             # 1) each reply samples along the draft of its row, up to the first token that is another
-            size, of_node, left = logits.shape[1], np.zeros(logits.shape[:2], np.int64), []
+            size, left = logits.shape[1], list[tuple[IntArray, IntArray, IntArray]]()
             for depth in range(size):
                 used, places = np.unique(rows, return_inverse=True)
                 here = logits[:, depth] if len(used) == len(logits) else logits[to_device(used, logits.device), depth]
-                if depth:
-                    nodes = [(of_node[row, depth - 1], drafts[row, depth - 1]) for row in used.tolist()]
-                of_node[used, depth] = self._cache.add(nodes, here)
                 tokens, unfinished = replies.append_tokens(live, lengths[rows] + depth, here, to_device(places, here.device))
                 live, rows, tokens = live[unfinished], rows[unfinished], tokens[unfinished]
                 stays = tokens == drafts[rows, depth] if depth + 1 < size else np.zeros(len(live), bool)
@@ -289,9 +216,8 @@ class Engine:
             # 2) a row for each distinct partial reply; its next pass computes its last token and a draft
             ends, tokens, rows = fork(ends, tokens)
             parents, depths = np.divmod(ends, size)
-            nodes = [(of_node[end], token) for end, token in zip(zip(parents, depths, strict=True), tokens.tolist(), strict=True)]
-            lengths = lengths[parents] + depths + 1
             cache.select(parents, depths + 1)
+            lengths = lengths[parents] + depths + 1
             most = min(DRAFT, DRAFTED // len(tokens) - 1) if forward.shares_prefixes else 0
             first = live[np.unique(rows, return_index=True)[1]].tolist()
             guesses = [replies.draft(i, n, most, self._followers) for i, n in zip(first, lengths.tolist(), strict=True)]

@@ -284,7 +284,7 @@ class _Reference:
         return ""
 
     def _sampling(self, forward: FastForward) -> float:
-        """Prompts of two lengths, where the forward pads them, rows that fork, a draft. The largest difference of a distribution."""
+        """Prompts of two lengths, padded if need be, rows that fork, and a draft. The largest difference of a distribution."""
         prompts, prompt_of = [self.sequences[0][:-2], self.sequences[2][:-2]], (0, 0, 1)
         worst = 0.0
         with forward.acting():

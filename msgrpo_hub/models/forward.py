@@ -49,7 +49,7 @@ class Rows:
     """Number of tokens of each row in the last pass."""
 
     def select(self, rows: IntArray, kept: IntArray | None = None) -> None:
-        """Keeps these rows, in this order, each with the first `kept` tokens of the last pass; a row may be selected several times."""
+        """Keeps these rows, in this order, with the first `kept` tokens of the last pass; a row may be selected several times."""
         if not np.array_equal(rows, np.arange(len(self.visible))):
             selected = to_device(rows, self.visible.device)
             self.cache.reorder_cache(selected)
@@ -159,7 +159,7 @@ class FastForward:
     def run(self, token_ids: Tensor, visible: Tensor, positions: Tensor, cache: Any, last: int = 0) -> Tensor:
         """Logits after the `last` tokens of each row, or after all, (U, tokens, V) in the model's type; extends the cache.
 
-        `visible`, (U, tokens, length), says which of its row's tokens each new token attends to; their `positions` are (U, length).
+        `visible`, (U, tokens, length), says which of its row's tokens, at `positions`, (U, length), each new token attends to.
         """
         self.rows += len(token_ids)
         own = positions[:, -token_ids.shape[1] :]

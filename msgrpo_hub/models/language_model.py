@@ -176,7 +176,7 @@ class LanguageModel:
         ]
 
     def caching(self) -> AbstractContextManager[None]:
-        """A context for a set of episodes: logits are cached, and LoRA is merged into its base."""
+        """A context for a set of episodes: earlier replies draft later ones, and LoRA is merged into its base."""
         return self.engine.caching(merge=True)
 
     def encode(self, prompts: Sequence[Prompt]) -> list[TokenIds]:

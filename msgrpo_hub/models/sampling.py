@@ -67,25 +67,21 @@ class Replies:
     def __post_init__(self) -> None:
         self.drawn = np.full((4, len(self.rngs), 8), -1.0)
 
-    def append_tokens(self, live: IntArray, positions: IntArray | int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
-        """Samples the tokens at these positions, from 0; a reply that already has a token there keeps it.
+    def append_tokens(self, live: IntArray, positions: IntArray, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
+        """Samples the tokens at these positions, from 0.
 
         `live` holds the indices of the replies, and `rows` the row of each in the logits, (rows, vocabulary). Returns the tokens,
         (live,), and the unfinished replies, as positions in `live`.
         """
-        positions = np.broadcast_to(positions, live.shape)
         while positions.max() >= self.drawn.shape[2]:
             self.drawn = np.concatenate([self.drawn, np.full_like(self.drawn, -1.0)], 2)
-        short = np.flatnonzero(self.drawn[0, live, positions] < 0)
-        if len(short):
-            uniforms = [self.rngs[i].random() for i in live[short].tolist()]
-            of_reply = rows if len(short) == len(live) else rows[to_device(short, rows.device)]
-            sampled = draw_tokens(logits, of_reply, uniforms, self.temperature, self.top_k, self.top_p)
-            found = torch.stack([values.double() for values in sampled]).cpu().numpy()  # the one transfer of a step from a GPU
-            if np.isnan(found[1:3]).any():
-                raise not_finite()
-            self.drawn[:, live[short], positions[short]] = found
-        tokens = self.drawn[0, live, positions].astype(np.int64)
+        uniforms = [self.rngs[i].random() for i in live.tolist()]
+        sampled = draw_tokens(logits, rows, uniforms, self.temperature, self.top_k, self.top_p)
+        found = torch.stack([values.double() for values in sampled]).cpu().numpy()  # the one transfer of a pass from a GPU
+        if np.isnan(found[1:3]).any():
+            raise not_finite()
+        self.drawn[:, live, positions] = found
+        tokens = found[0].astype(np.int64)
         ended = np.isin(tokens, [*self.end_ids]) | (positions + 1 == self.max_new_tokens)
         return tokens, np.flatnonzero(~ended)
 
@@ -132,16 +128,15 @@ class GivenReplies:
     log_probs: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Of each reply, the log-probabilities of its tokens at temperature 1, in nats."""
 
-    def append_tokens(self, live: IntArray, positions: IntArray | int, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
+    def append_tokens(self, live: IntArray, positions: IntArray, logits: Tensor, rows: Tensor) -> tuple[IntArray, IntArray]:
         """Records the tokens at these positions, as `Replies.append_tokens` samples them."""
-        places = [*zip(live.tolist(), np.broadcast_to(positions, live.shape).tolist(), strict=True)]
-        tokens = np.array([self.tokens[i][position] for i, position in places], np.int64)
+        tokens = np.array([self.tokens[i][position] for i, position in zip(live, positions, strict=True)], np.int64)
         log_p = torch.log_softmax(logits.float(), -1)[rows, to_device(tokens, logits.device)]
         if log_p.isnan().any():
             raise not_finite()
-        for (i, position), value in zip(places, log_p.tolist(), strict=True):
-            self.log_probs[i][position:] = [value]
-        return tokens, np.flatnonzero([position + 1 < len(self.tokens[i]) for i, position in places])
+        for i, value in zip(live.tolist(), log_p.tolist(), strict=True):
+            self.log_probs[i].append(value)
+        return tokens, np.flatnonzero([p + 1 < len(self.tokens[i]) for i, p in zip(live, positions, strict=True)])
 
     def draft(self, reply: int, length: int, most: int, _: Followers) -> Sequence[int]:
         """The tokens after this length, without the last, after which nothing is scored."""

@@ -45,7 +45,6 @@ from msgrpo_hub.fields import Count, misfit
 from msgrpo_hub.games import Game
 from msgrpo_hub.models.attention import base_of
 from msgrpo_hub.models.devices import SMALL_MODEL, check_device, free_cores, free_memory, gpu
-from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.language_model import LanguageModel
 from msgrpo_hub.models.log_probs import CHUNK_BYTES
 from msgrpo_hub.models.token_tree import common_prefix
@@ -179,15 +178,14 @@ def memory_needed(
     linear, heads = body_layers(model), getattr(text, "num_attention_heads", 0)
     head = text.to_dict().get("head_dim") or text.hidden_size // max(heads, 1)
 
-    # 1) sampling: merged weights, oneDNN's copies, cached logits; for each reply its keys and values in buffers half as large
+    # 1) sampling: merged weights and oneDNN's copies; for each reply its keys and values in buffers half as large
     # again (`RowLayer`), its logits and their softmax, and four activations of the widest layer for each of its tokens
     rows = min(episodes, agent.max_rows)
     kept = 2 * text.num_hidden_layers * (text.to_dict().get("num_key_value_heads") or heads) * head * size
     of_row = 1.5 * tail * kept + 2 * text.vocab_size * size + 4 * tail * max((m.out_features for m in linear), default=0) * size
     merged = sum(m.weight.nbytes for m in linear) if model.dtype.itemsize == 4 else 0
-    cached = min(CAPACITY, episodes * horizon * agent.max_new_tokens * text.vocab_size * size)
     copied = min(COPIED, sum(layer.weight.nbytes for layer in large_layers(base)))
-    sampling = merged + copied + rows * of_row + cached
+    sampling = merged + copied + rows * of_row
 
     # 2) training: the inputs and outputs of the layers, attention scores in the largest trees (of the prefix two copies), and
     # four copies of a chunk's logits, since the softmax and both gradients have their shape

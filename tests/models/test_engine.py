@@ -102,27 +102,23 @@ def test_replies_and_gradients_are_those_of_uncached_passes(family: str) -> None
 
 
 @families
-def test_equal_partial_replies_are_computed_once_and_cached_ones_not_again(family: str) -> None:
+def test_equal_partial_replies_are_computed_once_and_drafts_change_none(family: str) -> None:
     engine = Engine(tiny_model(family), END)
     samples = sampled(engine, some_prompts())
     prefix = ENGINES[family] == "fast"
     assert computed_rows(engine) == prefix + distinct_contexts(samples)
     with engine.caching():
-        first = sampled(engine, some_prompts())
-        rows = computed_rows(engine)
-        assert_same(sampled(engine, some_prompts()), first)
-    assert computed_rows(engine) == rows
+        for _ in range(2):
+            assert_same(sampled(engine, some_prompts()), samples)
 
 
 @families
-@pytest.mark.parametrize(("max_rows", "capacity"), [(512, 0), (5, 2**20), (1, 0)])
-def test_scores_are_those_of_uncached_passes_and_stay_in_order(family: str, max_rows: int, capacity: int) -> None:
+@pytest.mark.parametrize("max_rows", [512, 5, 1])
+def test_scores_are_those_of_uncached_passes_and_stay_in_order(family: str, max_rows: int) -> None:
     """Continuations of all kinds: some share a prefix, one is a prefix of another, some occur twice, a prompt has none."""
     model, prompts = tiny_model(family), some_prompts()
     options: list[list[Ids]] = [[(1, 2, 3), (4,)], [(5, 6)], [], [(4,), (1, 2), (1, 2, 7)], [(1, 2, 3)], [(7,)], [], [(8, 9)] * 2]
-    engine = Engine(model, END, max_rows=max_rows)
-    with engine.caching(capacity):  # later batches begin with cached tokens
-        scores = engine.score(prompts, options)
+    scores = Engine(model, END, max_rows=max_rows).score(prompts, options)
     assert [len(row) for row in scores] == [len(row) for row in options]
     for prompt, replies, of_prompt in zip(prompts, options, scores, strict=True):
         for reply, log_probs in zip(replies, of_prompt, strict=True):

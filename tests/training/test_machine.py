@@ -20,7 +20,6 @@ from msgrpo_hub.cli import main
 from msgrpo_hub.episode import Step
 from msgrpo_hub.errors import UserError
 from msgrpo_hub.models import weights
-from msgrpo_hub.models.engine import CAPACITY
 from msgrpo_hub.models.weights import HAS_ONE_DNN
 from msgrpo_hub.msgrpo import SelectedEpisode
 from msgrpo_hub.training import TrainConfig, machine, train
@@ -48,9 +47,7 @@ def large(request: pytest.FixtureRequest, config: TrainConfig, tmp_path: Path) -
     return TrainConfig(model=str(model), max_new_tokens=REPLY, token_budget=1024, **groups)
 
 
-def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(
-    large: TrainConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(large: TrainConfig) -> None:
     trainer, rng = trainer_of(large), np.random.default_rng(0)
 
     def full(step: Step) -> Step:
@@ -70,7 +67,6 @@ def test_the_estimate_is_close_to_the_bytes_that_a_backward_pass_keeps(
 
     with trainer.engine.learning(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         trainer.engine.log_probs(max(packs, key=lambda packed: len(packed.trees) * max(map(len, packed.trees))), 1.0).sum()
-    monkeypatch.setattr(machine, "CAPACITY", 0)  # so that training needs more than sampling
     needed = memory_needed(replace(trainer.agent, max_rows=1), trainer.starts.games.values(), large)
     assert [*needed][-1].startswith("training on")
     assert sum(kept.values()) < 1.1 * [*needed.values()][-1] / machine.GAPS < 1.6 * sum(kept.values())
@@ -89,19 +85,17 @@ def test_the_tokens_of_a_pack_follow_from_the_layers_unless_the_run_gives_them(
     assert token_budget(free, adapted(tiny_model("gpt2"))) == 2048  # its layers are convolutions
 
 
-def test_sampling_includes_cached_logits_and_the_copies_of_one_dnn(large: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_includes_the_copies_of_one_dnn(large: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, many = trainer_of(large), replace(large, test_episodes=10**4, token_budget=1)
 
     def sampling() -> float:
         return memory_needed(trainer.agent, trainer.starts.games.values(), many)["sampling 512 replies"]
 
     full = sampling()
-    monkeypatch.setattr(machine, "CAPACITY", CAPACITY - 10**6)
-    assert full - sampling() == 10**6
     monkeypatch.setattr(weights, "LARGE", 1)
     linear = [layer for layer in trainer.model.modules() if type(layer) is nn.Linear]
     copies = HAS_ONE_DNN * sum(layer.weight.nbytes for layer in linear)
-    assert sampling() == full - 10**6 + copies
+    assert sampling() == full + copies
 
 
 def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(
