@@ -218,7 +218,7 @@ class Engine:
             parents, depths = np.divmod(ends, size)
             cache.select(parents, depths + 1)
             lengths = lengths[parents] + depths + 1
-            most = min(DRAFT, DRAFTED // len(tokens) - 1) if forward.shares_prefixes else 0
+            most = max(0, min(DRAFT, DRAFTED // len(tokens) - 1)) if forward.shares_prefixes else 0
             first = live[np.unique(rows, return_index=True)[1]].tolist()
             guesses = [replies.draft(i, n, most, self._followers) for i, n in zip(first, lengths.tolist(), strict=True)]
             drafts = np.full((len(tokens), max(map(len, guesses))), -1)

@@ -113,11 +113,14 @@ def test_equal_partial_replies_are_computed_once_and_drafts_change_none(family: 
 
 
 @families
-@pytest.mark.parametrize("max_rows", [512, 5, 1])
-def test_scores_are_those_of_uncached_passes_and_stay_in_order(family: str, max_rows: int) -> None:
+@pytest.mark.parametrize(("max_rows", "drafted"), [(512, 96), (5, 96), (1, 0)])
+def test_scores_are_those_of_uncached_passes_and_stay_in_order(
+    family: str, max_rows: int, drafted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Continuations of all kinds: some share a prefix, one is a prefix of another, some occur twice, a prompt has none."""
     model, prompts = tiny_model(family), some_prompts()
     options: list[list[Ids]] = [[(1, 2, 3), (4,)], [(5, 6)], [], [(4,), (1, 2), (1, 2, 7)], [(1, 2, 3)], [(7,)], [], [(8, 9)] * 2]
+    monkeypatch.setattr("msgrpo_hub.models.engine.DRAFTED", drafted)
     scores = Engine(model, END, max_rows=max_rows).score(prompts, options)
     assert [len(row) for row in scores] == [len(row) for row in options]
     for prompt, replies, of_prompt in zip(prompts, options, scores, strict=True):
