@@ -195,7 +195,8 @@ class Engine:
         """Extends the replies with these indices until all have ended."""
         prompts, rows = distinct([replies.prompts[i] for i in live])
         last, cache = forward.prefill(prompts)
-        logits, lengths, drafts = last[:, None], np.zeros(len(prompts), np.int64), np.zeros((len(prompts), 0), np.int64)
+        logits, lengths = last[:, None], np.zeros(len(prompts), np.int64)
+        given = np.full((len(prompts), 1), -1)  # the tokens that the last pass appended to each row
         while True:
             # 1) each reply samples along the draft of its row, up to the first token that is another
             size, left = logits.shape[1], list[tuple[IntArray, IntArray, IntArray]]()
@@ -204,7 +205,7 @@ class Engine:
                 here = logits[:, depth] if len(used) == len(logits) else logits[to_device(used, logits.device), depth]
                 tokens, unfinished = replies.append_tokens(live, lengths[rows] + depth, here, to_device(places, here.device))
                 live, rows, tokens = live[unfinished], rows[unfinished], tokens[unfinished]
-                stays = tokens == drafts[rows, depth] if depth + 1 < size else np.zeros(len(live), bool)
+                stays = tokens == given[rows, depth + 1] if depth + 1 < size else np.zeros(len(live), bool)
                 left.append((live[~stays], rows[~stays] * size + depth, tokens[~stays]))
                 live, rows = live[stays], rows[stays]
                 if not len(live):
@@ -221,7 +222,7 @@ class Engine:
             most = max(0, min(DRAFT, DRAFTED // len(tokens) - 1)) if forward.shares_prefixes else 0
             first = live[np.unique(rows, return_index=True)[1]].tolist()
             guesses = [replies.draft(i, n, most, self._followers) for i, n in zip(first, lengths.tolist(), strict=True)]
-            drafts = np.full((len(tokens), max(map(len, guesses))), -1)
+            given = np.full((len(tokens), 1 + max(map(len, guesses))), -1)
             for row, guess in enumerate(guesses):
-                drafts[row, : len(guess)] = guess
-            logits = cache.step(tokens, drafts)
+                given[row, : 1 + len(guess)] = [tokens[row], *guess]
+            logits = cache.step(given)

@@ -295,14 +295,12 @@ class _Reference:
                 forked = [batch.index(prompt_of[k]) for k in mine]
                 rows.select(np.array(forked))
                 tokens = np.array([self.sequences[k][-2:] for k in mine])
-                steps = [logits[forked]]
-                if forward.shares_prefixes:  # a draft that is right for the second sequence only, and is dropped everywhere
-                    guess = np.full((len(mine), 1), self.sequences[1][-1])
-                    steps += [rows.step(tokens[:, 0], guess)[:, 0]]
-                    rows.select(np.arange(len(mine)), np.ones(len(mine), np.int64))
-                else:
-                    steps += [rows.step(tokens[:, 0])]
-                steps += [rows.step(tokens[:, 1])]
+                given = tokens[:, :1]
+                if forward.shares_prefixes:  # and a draft, right for the second sequence only, which all rows drop
+                    given = np.insert(given, 1, self.sequences[1][-1], 1)
+                steps = [logits[forked], rows.step(given)[:, 0]]
+                rows.select(np.arange(len(mine)), np.ones(len(mine), np.int64))
+                steps += [rows.step(tokens[:, 1:])[:, 0]]
                 ours = torch.log_softmax(torch.stack(steps, 1).float(), -1)
                 worst = max(worst, *map(_difference, ours.flatten(0, 1), self.log_p[mine].flatten(0, 1)))
         return worst

@@ -57,20 +57,16 @@ class Rows:
         if kept is not None and self.fed > 1:  # what a draft guessed wrong becomes padding
             self.visible[:, -self.fed :] &= to_device(np.arange(self.fed) < kept[:, None], self.visible.device)
 
-    def step(self, tokens: IntArray, drafts: IntArray | None = None) -> Tensor:
-        """Appends one token to each row, (U,), and its draft, (U, D) with -1 as padding.
+    def step(self, tokens: IntArray) -> Tensor:
+        """Appends tokens to each row, (U, D), with -1 as padding on the right: its last one, and a draft of the next ones.
 
-        Returns the logits after each of these tokens, (U, 1 + D, V) in the model's type, or (U, V) without drafts.
+        Returns the logits after each of them, (U, D, V) in the model's type.
         """
-        given = tokens[:, None] if drafts is None else np.concatenate([tokens[:, None], drafts], 1)
-        self.fed = given.shape[1]
-        added = to_device(given, self.visible.device)
-        before = self.visible
+        added, before, self.fed = to_device(tokens, self.visible.device), self.visible, tokens.shape[1]
         self.visible = torch.cat([before, added >= 0], dim=1)
-        own = added.new_ones(self.fed, self.fed, dtype=torch.bool).tril().expand(len(given), -1, -1)
+        own = added.new_ones(self.fed, self.fed, dtype=torch.bool).tril().expand(len(tokens), -1, -1)
         visible = torch.cat([before[:, None].expand(-1, self.fed, -1), own], 2)
-        logits = self.forward.run(added.clamp(min=0), visible, self.positions(), self.cache)
-        return logits[:, -1] if drafts is None else logits
+        return self.forward.run(added.clamp(min=0), visible, self.positions(), self.cache)
 
     def positions(self) -> Tensor:
         """(U, length) the positions of each row's tokens, counted from the start of the shared prefix."""

@@ -69,7 +69,8 @@ def test_the_caches_are_dropped_when_the_weights_change(change: str, caching: bo
         sampled(engine, some_prompts(), 1.0)
         rows = computed_rows(engine)
         sampled(engine, some_prompts(), 1.0)
-        assert caching or computed_rows(engine) == rows + distinct_contexts(after)  # the prefix is cached again
+        new = computed_rows(engine) - rows  # without the prefix, which is cached again
+        assert 0 < new < distinct_contexts(after) if caching else new == distinct_contexts(after)
 
 
 @pytest.mark.parametrize("training", [True, False])
